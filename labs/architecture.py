@@ -32,7 +32,7 @@ class Options(options.Model):
     seq: int = options.number(32, "tokens of the longest sequences; usual ones have a quarter", 4)
     micro_batch: int = options.number(2, "sequences per rank and step")
     steps: int = options.number(8, "steps of a run", 8, 1000)
-    injected_ms: int = options.number(150, "milliseconds per step that a fault costs", 20)
+    injected_ms: int = options.number(150, "milliseconds per step, on average, that a fault costs", 20)
     seed: int = options.seed()
     sealed: int | None = options.number(None, "print the counters of this run, 1 to 10", 1, len(diagnosis.FAULTS))
     verdict: str | None = options.word(None, "judge a verdict on a run", "N=FAULT[:RANK]")
@@ -122,6 +122,7 @@ def judge_all(lab, bench):
         for part, lost in diagnosis.losses(trace).items():
             lab.series[f"lost to {part}, run {number}"] = [lost]
         named.append(f"run {number}: {found.why}")
+    lab.notes += named
     s.say("\n".join(["", *named, "", lab_architecture.predicted(lab.prediction, lab.measurement), ""]))
     lab.skip(s.world == 1 and "a real second rank: one is emulated (torchrun --nproc-per-node 2)")
     recipe = {"injected milliseconds": o.injected_ms, "emulated device ms per step": architecture.DEVICE * 1e3}
@@ -183,8 +184,8 @@ def place(lab):
         recording.keep(s, records[0], o.save, lab.results, "placement")
 
 
-def refuse(lab):
-    """ValueError, one line, for options that do not go together."""
+def refuse(lab, judged):
+    """ValueError, one line, for options that do not go together. judged: the verdicts that are asked about."""
     o = lab.o
     asked = [options.named(name) for name in MODES if getattr(o, name)]
     if len(asked) > 1:
@@ -200,6 +201,9 @@ def refuse(lab):
     kept = [options.named(name) for name in KEEPS if getattr(o, name)]
     if kept and asked not in (["--sealed"], ["--verdict"], ["--mixed"]):
         raise ValueError(f"{kept[0]} writes one run: add --sealed N or --mixed")
+    for one in judged:
+        if (one.rank or 0) >= max(2, lab.s.world):
+            raise ValueError(lab_architecture.no_rank(one, max(2, lab.s.world)))
     options.check_folder(o.rows, "--rows")
     lab.refuse()
 
@@ -210,7 +214,7 @@ def main(s, argv=None):
     o = lab.o
     said = lab_architecture.read(o.verdict) if o.verdict is not None else None
     found = lab_architecture.verdicts(o.score) if o.score is not None else None
-    refuse(lab)
+    refuse(lab, [*([said] if said else []), *(found or [])])
     if found:
         s.say(lab_architecture.score(found, max(2, s.world)))
         return

@@ -56,6 +56,12 @@ def read(words: str, flag: str = "--verdict") -> Said:
     return Said(int(number), fault, int(rank) if colon else None)
 
 
+def no_rank(said: Said, ranks: int) -> str:
+    """What is wrong with a verdict on a rank that is not there."""
+    verdict = f"{said.number}={said.fault}:{said.rank}"
+    return f"{verdict}: there is no rank {said.rank} among {ranks}, which are 0 to {ranks - 1}"
+
+
 def verdicts(path: str) -> list[Said]:
     """The verdicts in a file, of any tool: lines such as 3=slow-disk:1, or a JSON object {"3": "slow-disk:1"}. What
     begins with # is a comment. ValueError, one line, where it cannot be read or judges a run twice."""

@@ -23,8 +23,6 @@ DEVICE = 0.02  # seconds that the emulated device computes for a rank's usual to
 FORWARD = 1 / 3  # of them; the backward takes the others (Kaplan et al., 2020: twice the FLOPs)
 LONG = 4  # times the usual tokens of a step: the longest sequences
 COLLECT_EVERY, SAVE_EVERY, EVALUATE_EVERY = 4, 4, 3  # steps
-RARE = 2.0  # times the injected seconds, of what happens in a quarter of the steps
-START = 4.0  # times the injected seconds, of what happens once
 AGREE = 0.02  # seconds per rank until all know when the run begins
 MAIN = 0  # the rank that writes checkpoints and evaluates
 
@@ -95,24 +93,28 @@ def turn(ranks: int) -> Callable[[int, int], bool]:
 
 
 def faults(seconds: float, steps: int, ranks: int, culprits: dict[str, int]) -> dict[str, Amounts]:
-    """{fault: Amounts} with about so many injected seconds per step. culprits: {fault: rank}."""
-    my, takes_turn = culprits, turn(ranks)
+    """{fault: Amounts}: each costs a run so many injected seconds per step, all at once where it strikes rarely.
+    culprits: {fault: rank}."""
+    takes_turn, whole = turn(ranks), seconds * steps
+    saved, evaluated = whole / (steps // SAVE_EVERY), whole / (steps // EVALUATE_EVERY)
+    slow, disk, save, nan, heat, late, evaluator = (culprits[name] for name in (
+        diagnosis.SLOW_RANK, diagnosis.SLOW_DISK, diagnosis.CHECKPOINT, diagnosis.NAN, diagnosis.HEAT, diagnosis.LATE,
+        diagnosis.EVALUATOR,
+    ))  # fmt: skip
     return {
-        diagnosis.SLOW_RANK: Amounts(compute=on(my[diagnosis.SLOW_RANK], seconds)),
-        diagnosis.SLOW_DISK: Amounts(input=on(my[diagnosis.SLOW_DISK], seconds)),
+        diagnosis.SLOW_RANK: Amounts(compute=on(slow, seconds)),
+        diagnosis.SLOW_DISK: Amounts(input=on(disk, seconds)),
         diagnosis.SLOW_LINK: Amounts(link=lambda rank, step: seconds),
         diagnosis.COLLECTIONS: Amounts(collect=lambda rank, step: seconds * takes_turn(rank, step)),
-        diagnosis.CHECKPOINT: Amounts(save=on(my[diagnosis.CHECKPOINT], RARE * seconds, last_of(SAVE_EVERY))),
+        diagnosis.CHECKPOINT: Amounts(save=on(save, saved, last_of(SAVE_EVERY))),
         diagnosis.LENGTHS: Amounts(
             device=seconds / (LONG - 1), length=lambda rank, step: LONG if takes_turn(rank, step) else 1
         ),
-        diagnosis.NAN: Amounts(broken=lambda rank, step: (rank, step) == (my[diagnosis.NAN], steps // 2)),
-        diagnosis.HEAT: Amounts(compute=on(my[diagnosis.HEAT], 2 * seconds, lambda step: step / (steps - 1))),
-        diagnosis.LATE: Amounts(start=on(my[diagnosis.LATE], START * seconds, lambda step: step == 0)),
-        diagnosis.EVALUATOR: Amounts(
-            evaluate=on(my[diagnosis.EVALUATOR], RARE * seconds, last_of(EVALUATE_EVERY))
-        ),
-    }  # fmt: skip
+        diagnosis.NAN: Amounts(broken=lambda rank, step: (rank, step) == (nan, steps // 2)),
+        diagnosis.HEAT: Amounts(compute=on(heat, 2 * seconds, lambda step: step / (steps - 1))),
+        diagnosis.LATE: Amounts(start=on(late, whole, lambda step: step == 0)),
+        diagnosis.EVALUATOR: Amounts(evaluate=on(evaluator, evaluated, last_of(EVALUATE_EVERY))),
+    }
 
 
 def mixed(seconds: float, steps: int, ranks: int) -> tuple[Amounts, str]:
