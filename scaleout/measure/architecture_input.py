@@ -173,8 +173,8 @@ class Input:
 
 
 def step(workers):
-    """Predicted seconds of a step: without workers the job reads and computes in turn; `workers` read at once, while it
-    computes."""
+    """Predicted step time in seconds: without workers the job reads and computes in turn; `workers` read at once, while
+    it computes."""
     return STEP + READ if workers == 0 else max(STEP, READ / workers)
 
 

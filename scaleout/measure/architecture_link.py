@@ -41,8 +41,8 @@ class Worker:
         self.number += 1
 
     def step(self, placement):
-        """Seconds of a step on the slowest rank: compute, an all-reduce of activations per part of it, then one of the
-        gradients."""
+        """Step time in seconds, of the slowest rank: compute, an all-reduce of activations per part of it, then one of
+        the gradients."""
         tensor_group, data_group = self.groups[placement]
 
         def work():

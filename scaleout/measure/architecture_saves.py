@@ -80,7 +80,7 @@ class Saver:
         return state["weight"]
 
     def run(self, way):
-        """(seconds of each step, seconds blocked by each save), the slowest rank's. A step's seconds have no save."""
+        """(step times, seconds blocked by each save), the slowest rank's. A step time is without the save."""
         every, seconds, blocked = WAYS[way], [], []
         for step in range(STEPS):
             self.s.barrier()
