@@ -75,7 +75,7 @@ WITHDRAWN = Choice(
     title="The cause that was not",
     prompt="Runs fail on a cluster. An engineer notes: *peak memory is 140.2 GiB, above the limit of 138.2 GiB, so "
     "memory runs out*. The same log line stands in runs that **finished**. What follows?",
-    hints=("What would have to be true of the runs that finished?", "Can a run allocate more than there is?"),
+    hints=("What would have to hold for the runs that finished?", "Can a run allocate more than there is?"),
     solution="**The line cannot be the cause.** A peak above the limit in a run that finished means that the gauge "
     "counts something else than the limit does, such as memory that was reserved and never touched, or a sum of peaks "
     "at different moments. So it says nothing about the runs that failed either. This is the story of "

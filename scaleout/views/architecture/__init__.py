@@ -61,7 +61,7 @@ def _values(setting: Setting) -> dict:
         "now": setting.verdict.rank,
         "cause": setting.verdict.part,
         "waited_s": [sum(row.waited for row in trace.rows(rank)) for rank in range(trace.ranks)],
-        "step_ms": 1e3 * trace.step_seconds[setting.step],
+        "step_ms": 1e3 * setting.length,
         "mean_ms": 1e3 * setting.mean,
         "gain_percent": 100 * setting.gain,
         "day": setting.day,

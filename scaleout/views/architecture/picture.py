@@ -121,7 +121,7 @@ def _heads(frame: Frame) -> str:
         parts.append(svg.text(frame.sums, y, f"sum of {last + 1} steps", size=svg.SMALLEST, fill="muted"))
         return "".join(parts)
     parts.append(svg.text(frame.sums, y, "sum", size=svg.SMALLEST, fill="muted"))
-    whole = f"step {setting.step}: {1e3 * setting.trace.step_seconds[setting.step]:.0f} ms"
+    whole = f"step {setting.step}: {1e3 * setting.length:.0f} ms"
     parts.append(svg.text(frame.lane, y, whole, size=svg.SMALL, bold=True, mark="step"))
     return "".join(parts)
 
@@ -207,7 +207,7 @@ def _lanes(frame: Frame) -> str:
             else:
                 parts.append(_span(frame, row, PART_OF[name], start - zero, end - zero, y))
             clock = end
-    x = frame.lane + _long(setting.rows) * frame.scale
+    x = frame.lane + setting.length * frame.scale
     before = frame.lane + _long(stored().steps[setting.step]) * frame.scale
     low = frame.below - 2
     if abs(before - x) > 1:

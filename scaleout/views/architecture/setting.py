@@ -53,6 +53,11 @@ class Setting(base.Setting):
         return self.trace.steps[self.step]
 
     @property
+    def length(self) -> float:
+        """Seconds of the chosen step, from its first start to its last end: a rank that saves ends later."""
+        return max(row.end for row in self.rows) - min(row.start for row in self.rows)
+
+    @property
     def verdict(self) -> Verdict:
         return _verdict(self.rank, self.part)
 

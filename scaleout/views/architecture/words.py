@@ -30,13 +30,13 @@ def sentence(setting: Setting) -> str:
 def law(setting: Setting) -> list[str]:
     """The chosen step: the last rank's work, the transfer, and what follows."""
     rows, step = setting.rows, setting.step
-    whole = round(1e3 * setting.trace.step_seconds[step])
+    whole = round(1e3 * setting.length)
     transfer = round(1e3 * median(map(sum, setting.trace.transfers(step))))
     last = min(rows, key=lambda row: row.waited).rank
     return [
-        f"Step {step} waits for rank {last}, in ms of work + transfer:",
+        f"Step {step} waits for rank {last}. From its first start to its last end, work + transfer in ms:",
         f"{whole - transfer} + {transfer} = {whole}",
-        "of which the other ranks spend the difference waiting.",
+        "",
     ]
 
 
