@@ -13,12 +13,12 @@ from zlib import crc32
 from scaleout.lab.text import ms, table
 from scaleout.records import chrome
 from scaleout.timing.diagnosis import ALONE, CHECKPOINT, EVALUATOR, FAULTS, NAMES, NAN, SLOW_LINK, diagnose
-from scaleout.timing.stragglers import COLLECTIVES, Trace
+from scaleout.timing.stragglers import COLLECTIVES, PART_OF, Row, Trace
 
 SEED = "ten sealed faults"
 MAIN = 0  # the rank that saves and evaluates
 UNKNOWN = "unknown"  # a verdict that abstains
-COLUMNS = ("input", "collect", "forward", "backward", "all_reduce", "update", "save", "evaluate", "other")
+COLUMNS = ("input", "collect", "compute", "all_reduce", "update", "save", "evaluate", "other")
 TRACK = dict.fromkeys(COLLECTIVES, 2)  # row of a rank's process in Perfetto; everything else is in the first
 
 
@@ -90,36 +90,49 @@ def counters(trace: Trace, emulated: bool) -> str:
     """The counters of a run as text. emulated: rank 1 is none of the machine's."""
     rows = []
     for rank in range(trace.ranks):
-        name = f"rank {rank}" + " (emulated)" * (emulated and rank == 1)
         seconds = [totals(row) for row in trace.rows(rank)]
-        rows.append((name, *(ms(sum(one.get(column, 0.0) for one in seconds) / len(seconds)) for column in COLUMNS)))
-    return "\n\n".join([table(("mean ms per step", *COLUMNS), rows), by_step(trace)])
+        means = (sum(one.get(column, 0.0) for one in seconds) / len(seconds) for column in COLUMNS)
+        rows.append((f"{rank} (emulated)" if emulated and rank == 1 else rank, *map(ms, means)))
+    return "\n".join([
+        "mean ms per step, by rank", table(("rank", *COLUMNS), rows), "",
+        "ms by step: on the clock, and of each rank its local work and its all-reduce", by_step(trace), "",
+        "tokens and loss of each rank", values_by_step(trace),
+    ])  # fmt: skip
 
 
-def totals(row) -> dict[str, float]:
-    """Seconds of a row by span, and of what no span covers."""
+def totals(row: Row) -> dict[str, float]:
+    """Seconds of a row by part and collective, and of what no span covers."""
     found: dict[str, float] = {}
     for name, start, end in row.spans:
-        found[name] = found.get(name, 0.0) + end - start
+        part = PART_OF.get(name, name)
+        found[part] = found.get(part, 0.0) + end - start
     return found | {"other": row.seconds - sum(found.values())}
 
 
 def by_step(trace: Trace) -> str:
-    """Each step: its tags, its length, and each rank's local work, seconds in all-reduce, tokens and loss."""
-    rows = []
-    for i, (seconds, ranks) in enumerate(zip(trace.step_seconds, trace.steps, strict=True)):
-        rows.append((
-            i, tags(ranks), ms(seconds),
+    """Each step: its tags, its length, each rank's local work and its time in the all-reduce."""
+    rows = [
+        (
+            number, tags(ranks), ms(seconds),
             " ".join(f"{(row.seconds - row.waited) * 1e3:.0f}" for row in ranks),
             " ".join(f"{row.waited * 1e3:.0f}" for row in ranks),
-            " ".join(f"{row.values['tokens']}" for row in ranks),
-            " ".join(f"{row.values['loss']:.2f}" for row in ranks),
-        ))  # fmt: skip
-    header = ("step", "tags", "ms", "local work, ms by rank", "all-reduce, ms by rank", "tokens", "loss")
-    return table(header, rows)
+        )
+        for number, (seconds, ranks) in enumerate(zip(trace.step_seconds, trace.steps, strict=True))
+    ]  # fmt: skip
+    return table(("step", "tags", "ms", "local work", "all-reduce"), rows)
 
 
-def tags(ranks) -> str:
+def values_by_step(trace: Trace) -> str:
+    """Each step's tokens and loss, by rank."""
+    rows = [
+        (number, " ".join(str(row.values["tokens"]) for row in ranks),
+         " ".join(f"{row.values['loss']:.2f}" for row in ranks))
+        for number, ranks in enumerate(trace.steps)
+    ]  # fmt: skip
+    return table(("step", "tokens", "loss"), rows)
+
+
+def tags(ranks: tuple[Row, ...]) -> str:
     """What happened in a step beside training, with the ranks that did it."""
     found = []
     for name in ("collect", "save", "evaluate"):

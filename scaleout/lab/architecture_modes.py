@@ -13,7 +13,13 @@ from scaleout.records import results
 def speeds(found, tokens):
     """Loaders as text. found: {workers: (predicted, measured) seconds per step}; tokens: of a step."""
     rows = [
-        (f"{workers} workers", ms(predicted), ms(measured), ratio(predicted, measured), f"{tokens / measured:,.0f}")
+        (
+            f"{workers} worker{'s' * (workers != 1)}",
+            ms(predicted),
+            ms(measured),
+            ratio(predicted, measured),
+            f"{tokens / measured:,.0f}",
+        )
         for workers, (predicted, measured) in found.items()
     ]
     return table(("ms per step", "predicted", "measured", "ratio", "tokens/s"), rows)

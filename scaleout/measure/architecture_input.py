@@ -10,6 +10,7 @@ import itertools
 import random
 import statistics
 import time
+import warnings
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -149,10 +150,11 @@ class Input:
         return sum(a != b for a, b in zip(every, range(start, start + len(every)), strict=True))
 
     def stateful(self):
-        """Batches that differ after a resume with torchdata's StatefulDataLoader and two workers; None where it is not
-        installed."""
+        """Batches that differ after a resume with torchdata's StatefulDataLoader and two workers (tried: torchdata
+        0.11.0); None where it is not installed."""
         if importlib.util.find_spec("torchdata") is None:
             return None
+        warnings.filterwarnings("ignore", message="'set_vital' is deprecated")  # what torchdata calls, by torch 2.13
         from torchdata.stateful_dataloader import StatefulDataLoader
 
         def loader():

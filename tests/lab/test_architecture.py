@@ -179,16 +179,17 @@ def test_a_run_that_the_rule_does_not_name_says_so():
 
 def test_counters_have_means_by_rank_and_every_step_with_its_tags():
     text = architecture.counters(read(), emulated=True)
-    lines = text.splitlines()
-    header = lines[0].split()
-    cells = {line.split("  ")[0]: line.split() for line in lines[2:4]}
-    assert header[4:] == [*architecture.COLUMNS]
-    assert cells["rank 0"][2:] == ["2.0", "0.0", "10.0", "20.0", "102.0", "1.0", "30.0", "0.0", "2.5"]
-    assert cells["rank 1 (emulated)"][3:8] == ["100.0", "0.0", "32.0", "0.0", "2.0"]
-    first, second = (line.split() for line in lines[-2:])
-    assert first == ["0", "-", "135.0", "33", "133", "102", "2", "16", "16", "5.25", "5.25"]
-    assert second[:2] == ["1", "save(0)"] and second[2] == "200.0"
+    means, steps, values = (part.splitlines() for part in text.split("\n\n"))
+    assert means[1].split() == ["rank", *architecture.COLUMNS]
+    assert means[3].split() == ["0", "2.0", "0.0", "30.0", "102.0", "1.0", "30.0", "0.0", "2.5"]
+    assert means[4].split() == ["1", "(emulated)", "100.0", "0.0", "32.0", "2.0", "1.0", "0.0", "0.0", "0.0"]
+    assert [line.split() for line in steps[3:]] == [
+        ["0", "-", "135.0", "33", "133", "102", "2"],
+        ["1", "save(0)", "200.0", "98", "133", "102", "2"],
+    ]
+    assert values[-1].split() == ["1", "16", "16", "5.25", "5.25"]
     assert not any(fault in text for fault in FAULTS if fault != "late"), "the counters do not name a fault"
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_losses_that_are_not_numbers_are_shown():
@@ -244,8 +245,9 @@ def test_what_costs_less_than_a_hundredth_is_left_out():
 
 
 def test_loaders_have_tokens_per_second():
-    last = architecture_modes.speeds({0: (0.05, 0.04), 2: (0.02, 0.025)}, 2048).splitlines()[-1].split()
-    assert last == ["2", "workers", "20.0", "25.0", "0.800", "81,920"]
+    *_, one, last = architecture_modes.speeds({1: (0.05, 0.04), 2: (0.02, 0.025)}, 2048).splitlines()
+    assert one.startswith("1 worker ")
+    assert last.split() == ["2", "workers", "20.0", "25.0", "0.800", "81,920"]
 
 
 PLAN = {"device": 0.04, "activations": 2**20, "calls": 8, "gradients": 2**20}
