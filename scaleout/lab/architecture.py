@@ -92,9 +92,9 @@ def counters(trace: Trace, emulated: bool) -> str:
     for rank in range(trace.ranks):
         seconds = [totals(row) for row in trace.rows(rank)]
         means = (sum(one.get(column, 0.0) for one in seconds) / len(seconds) for column in COLUMNS)
-        rows.append((f"{rank} (emulated)" if emulated and rank == 1 else rank, *map(ms, means)))
+        rows.append((f"rank {rank}" + "*" * (emulated and rank == 1), *map(ms, means)))
     return "\n".join([
-        "mean ms per step, by rank", table(("rank", *COLUMNS), rows), "",
+        table(("mean ms", *COLUMNS), rows) + "\n* emulated: rank 0 waits for it" * emulated, "",
         "ms by step: on the clock, and of each rank its local work and its all-reduce", by_step(trace), "",
         "tokens and loss of each rank", values_by_step(trace),
     ])  # fmt: skip

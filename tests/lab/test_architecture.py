@@ -180,13 +180,14 @@ def test_a_run_that_the_rule_does_not_name_says_so():
 def test_counters_have_means_by_rank_and_every_step_with_its_tags():
     text = architecture.counters(read(), emulated=True)
     means, steps, values = (part.splitlines() for part in text.split("\n\n"))
-    assert means[1].split() == ["rank", *architecture.COLUMNS]
-    assert means[3].split() == ["0", "2.0", "0.0", "30.0", "102.0", "1.0", "30.0", "0.0", "2.5"]
-    assert means[4].split() == ["1", "(emulated)", "100.0", "0.0", "32.0", "2.0", "1.0", "0.0", "0.0", "0.0"]
+    assert means[0].split() == ["mean", "ms", *architecture.COLUMNS]
+    assert means[2].split() == ["rank", "0", "2.0", "0.0", "30.0", "102.0", "1.0", "30.0", "0.0", "2.5"]
+    assert means[3].split() == ["rank", "1*", "100.0", "0.0", "32.0", "2.0", "1.0", "0.0", "0.0", "0.0"]
     assert [line.split() for line in steps[3:]] == [
         ["0", "-", "135.0", "33", "133", "102", "2"],
         ["1", "save(0)", "200.0", "98", "133", "102", "2"],
     ]
+    assert means[4] == "* emulated: rank 0 waits for it"
     assert values[-1].split() == ["1", "16", "16", "5.25", "5.25"]
     assert not any(fault in text for fault in FAULTS if fault != "late"), "the counters do not name a fault"
     assert max(map(len, text.splitlines())) <= 80

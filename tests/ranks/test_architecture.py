@@ -129,7 +129,7 @@ def test_a_verdict_is_judged_with_evidence_and_cascade(world, fault, said, begin
     if fault == NAN:
         assert f"Evidence: rank {origin} has the first value that is not finite, in step 4." in done.stdout
         assert "Cascade: 1 more from step 5." in done.stdout
-    assert ("\n1 (emulated) " in done.stdout) is (world == 1)
+    assert ("\n* emulated: " in done.stdout) is (world == 1)
 
 
 def test_verdicts_of_a_tool_are_scored_without_a_run(tmp_path):
