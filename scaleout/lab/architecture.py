@@ -106,7 +106,7 @@ def totals(row: Row) -> dict[str, float]:
     for name, start, end in row.spans:
         part = PART_OF.get(name, name)
         found[part] = found.get(part, 0.0) + end - start
-    return found | {"other": row.seconds - sum(found.values())}
+    return found | {"other": max(0.0, row.seconds - sum(found.values()))}
 
 
 def by_step(trace: Trace) -> str:
