@@ -88,6 +88,7 @@ ENDS = {
     ("mesh", "--fault"): "end",
     ("tensor", "--fault"): "end",
     ("recompute", "--fault"): "end",
+    ("architecture", "{path}"): "ValueError: {path}: the name must end in .json",  # the chapter makes it up
     ("architecture", "--score"): "ValueError: --score verdicts.txt: cannot be read",
 }
 
