@@ -21,8 +21,8 @@ from scaleout.records import trace as records_trace
 from scaleout.timing import diagnosis, stragglers
 from scaleout.timing.diagnosis import NAN, SLOW_DISK, SLOW_LINK, SLOW_RANK
 
-LAB, INJECTED, STEPS = "labs/architecture.py", 0.12, 8
-FAST = [LAB, "--injected-ms", "120"]
+LAB, INJECTED, STEPS = "labs/architecture.py", 0.1, 8
+FAST = [LAB, "--injected-ms", "100"]
 NUMBER = {fault: number for number, fault in architecture.sealed().items()}
 
 
