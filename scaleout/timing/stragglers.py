@@ -64,7 +64,7 @@ class Row:
     @property
     def waited(self) -> float:
         """Seconds in collectives: what a profiler shows as all-reduce, whether it waits or transfers."""
-        return sum(end - start for start, end in self.collectives)
+        return math.fsum(end - start for start, end in self.collectives)
 
     @cached_property
     def segments(self) -> list[dict[str, float]]:
@@ -84,7 +84,7 @@ class Row:
 
     def local(self, part: str) -> float:
         """Seconds of one part of the local work."""
-        return sum(segment.get(part, 0.0) for segment in self.segments)
+        return math.fsum(segment.get(part, 0.0) for segment in self.segments)
 
 
 @dataclass(frozen=True)
@@ -107,10 +107,14 @@ class Trace:
     @property
     def seconds(self) -> float:
         """From the first start to the last end."""
-        return sum(self.step_seconds)
+        return math.fsum(self.step_seconds)
 
     def rows(self, rank: int) -> list[Row]:
         return [rows[rank] for rows in self.steps]
+
+    def waited(self, rank: int) -> float:
+        """Seconds of a rank in collectives."""
+        return math.fsum(row.waited for row in self.rows(rank))
 
     def transfers(self, step: int) -> list[list[float]]:
         """[rank][collective]: seconds from the arrival of the last rank to the end on this rank."""
@@ -162,15 +166,15 @@ class Verdict:
 
 def culprit(trace: Trace) -> Verdict:
     """The rank that waits least, with the part of its work that explains it; no rank where the gap is small."""
-    waited = [sum(row.waited for row in trace.rows(rank)) for rank in range(trace.ranks)]
+    waited = [trace.waited(rank) for rank in range(trace.ranks)]
     order = sorted(range(trace.ranks), key=lambda rank: waited[rank])
     suspect, victim = order[0], order[trace.ranks // 2]
     gap = waited[victim] - waited[suspect]
-    score = gap / sum(row.seconds for row in trace.rows(victim))
+    score = gap / math.fsum(row.seconds for row in trace.rows(victim))
     shown = f"rank {suspect} is in collectives for {waited[suspect]:.2f} s, the median rank for {waited[victim]:.2f} s"
     if score < CLEAR:
         return Verdict(None, None, "", score, f"no rank stands out: {shown}")
-    excess = {part: sum(excesses(trace, suspect, part)) for part in PARTS}
+    excess = {part: math.fsum(excesses(trace, suspect, part)) for part in PARTS}
     part = max(excess, key=lambda name: excess[name])
     if excess[part] < COVERED * gap:
         return Verdict(suspect, None, "", score, f"{shown}; no part of its work explains the gap")
@@ -185,11 +189,11 @@ def excesses(trace: Trace, rank: int, part: str) -> list[float]:
 
 def pattern(series: list[float]) -> str:
     """When an excess occurs: in one step, in at most a third of the steps, growing, or in every step."""
-    total, third = sum(series), max(1, len(series) // 3)
+    total, third = math.fsum(series), max(1, len(series) // 3)
     largest = sorted(series, reverse=True)
     if len(series) > 1 and largest[0] >= COVERED * total:
         return ONCE
-    if sum(largest[:third]) >= COVERED * total:
+    if math.fsum(largest[:third]) >= COVERED * total:
         return GROWING if largest[:third] == series[: -third - 1 : -1] else SOME
     return GROWING if fmean(series[-third:]) >= 2 * fmean(series[:third]) else ALWAYS
 
@@ -252,7 +256,7 @@ def _work(rows: tuple[Row, ...], row: Row, k: int, step: int, replaced: Callable
 
 def relative(trace: Trace, parts: tuple[str, ...] = (COMPUTE,)) -> list[float]:
     """The fastest rank's seconds of these parts over each rank's: 1 is the fastest rank."""
-    seconds = [sum(row.local(part) for row in trace.rows(rank) for part in parts) for rank in range(trace.ranks)]
+    seconds = [math.fsum(row.local(part) for row in trace.rows(rank) for part in parts) for rank in range(trace.ranks)]
     return [min(seconds) / one for one in seconds]
 
 
@@ -260,7 +264,7 @@ def individual(trace: Trace, rank: int, parts: tuple[str, ...] = (COMPUTE,)) -> 
     """A rank's own fastest step so far over each of its steps: it falls when the rank becomes slower."""
     best, scores = math.inf, []
     for row in trace.rows(rank):
-        seconds = sum(row.local(part) for part in parts)
+        seconds = math.fsum(row.local(part) for part in parts)
         best = min(best, seconds)
         scores.append(best / seconds)
     return scores

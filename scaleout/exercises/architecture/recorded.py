@@ -83,7 +83,7 @@ RANK_OR_LINK = Choice(
     solution="**The link is slower.** Rank 5 arrives last in both steps, so its all-reduce contains no waiting. It "
     "takes 83 ms in place of 35: these are the transfer. On all other ranks the time grows by about as much. A rank "
     "that became slower would do the opposite: its own all-reduce stays as short as before, and only the others' "
-    "become longer. So the *shortest* all-reduce of a step tells about the network, and the rank which has it, about ranks.",
+    "become longer. So the *shortest* all-reduce of a step tells about the network.",
     options=(
         Option(
             "link",

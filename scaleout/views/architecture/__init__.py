@@ -60,7 +60,7 @@ def _values(setting: Setting) -> dict:
         "culprit": stragglers.culprit(stragglers.stored()).rank,
         "now": setting.verdict.rank,
         "cause": setting.verdict.part,
-        "waited_s": [sum(row.waited for row in trace.rows(rank)) for rank in range(trace.ranks)],
+        "waited_s": [trace.waited(rank) for rank in range(trace.ranks)],
         "step_ms": 1e3 * setting.length,
         "mean_ms": 1e3 * setting.mean,
         "gain_percent": 100 * setting.gain,

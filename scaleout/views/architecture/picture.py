@@ -17,7 +17,6 @@ from scaleout.timing.stragglers import (
     SAVE,
     UPDATE,
     Row,
-    Trace,
     stored,
 )  # fmt: skip
 from scaleout.views.architecture.setting import NONE, Setting
@@ -165,17 +164,13 @@ def _outline(x: float, y: float, wide: float, high: float, stroke: str, thick: f
     )
 
 
-def _waited(trace: Trace, rank: int) -> float:
-    return sum(row.waited for row in trace.rows(rank))
-
-
 def _sums(frame: Frame) -> str:
     trace = frame.setting.trace
     end = frame.right - 40 if frame.locked else frame.lane - 8
-    longest = max(_waited(stored(), rank) for rank in range(trace.ranks))
+    longest = max(stored().waited(rank) for rank in range(trace.ranks))
     parts = []
     for rank in range(trace.ranks):
-        seconds, y = _waited(trace, rank), frame.y(rank)
+        seconds, y = trace.waited(rank), frame.y(rank)
         long = (end - frame.sums) * min(1.0, seconds / longest)
         parts.append(svg.rect(frame.sums, y + 3, long, frame.high - 6, NETWORK, mark=f"sum {rank}",
                               title=f"rank {rank}: {took(seconds)} in the all-reduce"))  # fmt: skip
@@ -262,7 +257,7 @@ def _mark(frame: Frame) -> str:
 
 
 def _label(setting: Setting) -> str:
-    waited = ", ".join(f"rank {rank} {_waited(setting.trace, rank):.2f} s" for rank in range(setting.trace.ranks))
+    waited = ", ".join(f"rank {rank} {setting.trace.waited(rank):.2f} s" for rank in range(setting.trace.ranks))
     return (
         f"Time in the all-reduce over all steps: {waited}. A step takes {1e3 * setting.mean:.0f} ms on average; "
         f"{setting.day['work']:.0%} of a day of {setting.nodes} nodes is useful work."

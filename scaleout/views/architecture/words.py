@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import fsum
 from statistics import median
 
 from scaleout.timing import stragglers
@@ -18,7 +19,7 @@ def sentence(setting: Setting) -> str:
     found, trace = setting.verdict, setting.trace
     if found.rank is None:
         return f"**No rank stands out.** A step takes {1e3 * setting.mean:.0f} ms on average."
-    waited = [sum(row.waited for row in trace.rows(rank)) for rank in range(trace.ranks)]
+    waited = [trace.waited(rank) for rank in range(trace.ranks)]
     least, middle = waited[found.rank], sorted(waited)[len(waited) // 2]
     cause = f"Most of the gap is {SHORT[found.part]}." if found.part else "No part of its work explains that."
     return (
@@ -31,7 +32,7 @@ def law(setting: Setting) -> list[str]:
     """The chosen step: the last rank's work, the transfer, and what follows."""
     rows, step = setting.rows, setting.step
     whole = round(1e3 * setting.length)
-    transfer = round(1e3 * median(map(sum, setting.trace.transfers(step))))
+    transfer = round(1e3 * median(map(fsum, setting.trace.transfers(step))))
     last = min(rows, key=lambda row: row.waited).rank
     return [
         f"Step {step} waits for rank {last}. From its first start to its last end, work + transfer in ms:",
@@ -43,7 +44,7 @@ def law(setting: Setting) -> list[str]:
 def slips() -> list[tuple[float, str]]:
     """The rank with the longest all-reduce, and the one with the slowest single step."""
     trace = stragglers.stored()
-    waited = [sum(row.waited for row in trace.rows(rank)) for rank in range(trace.ranks)]
+    waited = [trace.waited(rank) for rank in range(trace.ranks)]
     longest = max(range(trace.ranks), key=lambda rank: waited[rank])
     once = min((row for rows in trace.steps for row in rows), key=lambda row: row.waited - _most(trace, row.step))
     found = [
