@@ -18,6 +18,7 @@ from scaleout.timing.stragglers import COLLECTIVES, PART_OF, Row, Trace
 SEED = "ten sealed faults"
 MAIN = 0  # the rank that saves and evaluates
 UNKNOWN = "unknown"  # a verdict that abstains
+SHOWN, DIGITS, LONGEST = 60, 9, 100_000  # characters: of a verdict in a message, of a number, of a file of verdicts
 COLUMNS = ("input", "collect", "compute", "all_reduce", "update", "save", "evaluate", "other")
 TRACK = dict.fromkeys(COLLECTIVES, 2)  # row of a rank's process in Perfetto; everything else is in the first
 
@@ -45,15 +46,20 @@ class Said:
 def read(words: str, flag: str = "--verdict") -> Said:
     """The verdict of "3=slow-disk" or "3=slow-disk:1". ValueError, one line, for anything else."""
     number, _, rest = words.partition("=")
-    fault, colon, rank = rest.strip().partition(":")
-    shown = f"{flag} {words}"
-    if not (number.strip().isascii() and number.strip().isdigit() and int(number) in sealed()):
+    fault, colon, rank = (part.strip() for part in rest.partition(":"))
+    shown = f"{flag} {words if len(words) <= SHOWN else words[:SHOWN] + '...'}"
+    if not (_is_whole(number.strip()) and int(number) in sealed()):
         raise ValueError(f"{shown}: runs are numbered 1 to {len(FAULTS)}: write 3=slow-disk or 3=slow-disk:1")
     if fault not in (*FAULTS, UNKNOWN):
         raise ValueError(f"{shown}: a verdict is one of {', '.join(FAULTS)}, or {UNKNOWN}")
-    if colon and not (rank.isascii() and rank.isdigit()):
+    if colon and not _is_whole(rank):
         raise ValueError(f"{shown}: write the rank as a number, as in {number.strip()}={fault}:1")
     return Said(int(number), fault, int(rank) if colon else None)
+
+
+def _is_whole(digits: str) -> bool:
+    """Whether this is a whole number, and one that int() reads."""
+    return digits.isascii() and digits.isdigit() and len(digits) <= DIGITS
 
 
 def no_rank(said: Said, ranks: int) -> str:
@@ -66,15 +72,22 @@ def verdicts(path: str) -> list[Said]:
     """The verdicts in a file, of any tool: lines such as 3=slow-disk:1, or a JSON object {"3": "slow-disk:1"}. What
     begins with # is a comment. ValueError, one line, where it cannot be read or judges a run twice."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        with Path(path).open(encoding="utf-8-sig") as file:  # Windows may begin a file with a mark
+            text = file.read(LONGEST + 1)
+    except UnicodeDecodeError:
+        raise ValueError(f"--score {path}: is not text in UTF-8") from None
+    except OSError as error:
         raise ValueError(f"--score {path}: cannot be read ({type(error).__name__})") from None
+    if len(text) > LONGEST:
+        raise ValueError(f"--score {path}: has more than {LONGEST:,} characters, which are no ten verdicts")
     lines = [line.partition("#")[0].strip() for line in text.splitlines()]
     if text.lstrip().startswith("{"):
         try:
-            lines = [f"{number}={words}" for number, words in json.loads(text).items()]
+            lines = [f"{number}={words}" for number, words in json.loads(text, object_pairs_hook=list)]
         except json.JSONDecodeError as error:
             raise ValueError(f"--score {path}: not JSON (line {error.lineno}: {error.msg})") from None
+        except RecursionError:
+            raise ValueError(f'--score {path}: not an object such as {{"3": "slow-disk:1"}}') from None
     found = [read(line, "--score") for line in lines if line]
     numbers = [said.number for said in found]
     twice = [number for number in numbers if numbers.count(number) > 1]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import median
 
 from scaleout.timing import stragglers
 from scaleout.timing.stragglers import COLLECT, COMPUTE, COVERED, EVALUATE, INPUT, OTHER, PARTS, SAVE, TRANSFER, Trace
@@ -23,7 +24,8 @@ FAULT_OF = {INPUT: SLOW_DISK, COLLECT: COLLECTIONS, SAVE: CHECKPOINT, EVALUATE: 
 ALONE = {NAN, SLOW_RANK, SLOW_DISK, CHECKPOINT, HEAT, LATE, EVALUATOR}  # faults of one rank
 LOST = 0.1  # of the run's time: what costs less is no fault
 CLEAR = 1.5  # times the next largest loss: what is named must stand out
-MOST = 0.75  # of the steps in which the rank with most tokens computes longest: then lengths explain it
+MOST = 0.75  # of the steps in which the rank with most tokens computes longest, by its tokens: lengths explain it
+PER_TOKEN = 1.5  # times the median seconds per token: a rank that needs more is slow, however long its sequences
 
 
 @dataclass(frozen=True)
@@ -87,10 +89,11 @@ def _named(trace: Trace, part: str, rank: int | None) -> tuple[str | None, str]:
     """(fault, what decided it) of a part that stands out."""
     if part in FAULT_OF:
         return FAULT_OF[part], "" if rank is None else f", by rank {rank}"
-    if rank is None:
-        share = longest_are_slowest(trace)
+    share = longest_are_slowest(trace)
+    lengths = part == COMPUTE and share >= MOST
+    if rank is None or lengths:
         decided = f"; in {share:.0%} of the steps the rank with most tokens computes longest"
-        return (LENGTHS if part == COMPUTE and share >= MOST else None), decided
+        return (LENGTHS if lengths else None), decided
     pattern = stragglers.pattern(stragglers.excesses(trace, rank, part))
     names = {(COMPUTE, stragglers.ALWAYS): SLOW_RANK, (COMPUTE, stragglers.GROWING): HEAT,
              (OTHER, stragglers.ONCE): LATE}  # fmt: skip
@@ -98,23 +101,33 @@ def _named(trace: Trace, part: str, rank: int | None) -> tuple[str | None, str]:
 
 
 def longest_are_slowest(trace: Trace) -> float:
-    """The share of the steps in which ranks have different numbers of tokens and the one with most computes longest."""
+    """The share of the steps in which ranks have different numbers of tokens and the one with most computes longest,
+    though not much longer per token than the median rank."""
     agreeing = 0
     for rows in trace.steps:
         tokens = [row.values.get("tokens", 0) for row in rows]
         seconds = [row.local(COMPUTE) for row in rows]
-        agreeing += len(set(tokens)) > 1 and tokens[seconds.index(max(seconds))] == max(tokens)
+        slowest = seconds.index(max(seconds))
+        if min(tokens) > 0 and len(set(tokens)) > 1 and tokens[slowest] == max(tokens):
+            each = [spent / count for spent, count in zip(seconds, tokens, strict=True)]
+            agreeing += each[slowest] <= PER_TOKEN * median(each)
     return agreeing / len(trace.steps)
 
 
-def _not_finite(trace: Trace, rank: int, step: int) -> Diagnosis:
-    """The diagnosis of a run in which a value of this rank was the first that is not finite."""
+def _not_finite(trace: Trace, ranks: list[int], step: int) -> Diagnosis:
+    """The diagnosis of a run in which values of these ranks were the first that are not finite."""
     later = [
         (row.rank, row.step)
         for rows in trace.steps
         for row in rows
-        if row.rank != rank and any(not math.isfinite(value) for value in row.values.values())
+        if row.rank not in ranks and not all(map(math.isfinite, row.values.values()))
     ]
-    number = trace.steps[step][rank].step
+    number = trace.steps[step][ranks[0]].step
     followed = f"{len({one for one, _ in later})} more from step {later[0][1]}" if later else "no other rank"
-    return Diagnosis(NAN, rank, f"rank {rank} has the first value that is not finite, in step {number}", followed)
+    if len(ranks) > 1:
+        why = (
+            f"{len(ranks)} ranks have the first values that are not finite, in step {number}: nobody can tell who began"
+        )
+        return Diagnosis(NAN, None, why, followed)
+    why = f"rank {ranks[0]} has the first value that is not finite, in step {number}"
+    return Diagnosis(NAN, ranks[0], why, followed)

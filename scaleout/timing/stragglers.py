@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean, median, median_low
 
 INPUT, COMPUTE, UPDATE, SAVE, COLLECT, EVALUATE, OTHER = PARTS = (
     "input", "compute", "update", "save", "collect", "evaluate", "other",
@@ -37,6 +37,7 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "barrier")
 TRANSFER = "transfer"  # what a collective takes after its last rank has arrived
 CLEAR = 0.05  # of the victim's time: a smaller gap between ranks is noise
 COVERED = 0.8  # of the gap: a cause is named only if it explains so much
+ROUNDING = 1e-9  # seconds that a time may lie before the one that it follows
 STORED = Path(__file__).with_name("trace.json")  # a run of labs/architecture.py --mixed
 ALWAYS, GROWING, ONCE, SOME = "every step", "growing", "once", "some steps"
 
@@ -124,12 +125,17 @@ class Trace:
 
 
 def read(rows: Iterable[str | dict], made: str = "") -> Trace:
-    """A Trace from rows, JSON or parsed, in any order. ValueError, in one line, where a rank lacks a step, or where
-    ranks ran different numbers of collectives."""
+    """A Trace from rows, JSON or parsed, in any order. ValueError, in one line, where a rank lacks a step or has two
+    rows of it, where ranks ran different numbers of collectives, and where times or values are no numbers."""
     parsed = [json.loads(row) if isinstance(row, str) else row for row in rows]
     if not parsed:
         raise ValueError("the trace is empty: record at least one step on each rank")
+    lacks = [name for row in parsed for name in ("rank", "step", "start", "end", "spans") if name not in row]
+    if lacks:
+        raise ValueError(f"a row has no {lacks[0]!r}: it needs rank, step, start, end and spans")
     found = {(row["step"], row["rank"]): Row(**row | {"spans": tuple(map(tuple, row["spans"]))}) for row in parsed}
+    if len(found) < len(parsed):
+        raise ValueError("a rank has two rows of one step: give each step its own number")
     unknown = {name for row in parsed for name, _, _ in row["spans"]} - {*PART_OF, *COLLECTIVES}
     if unknown:
         raise ValueError(f"a span is called {min(unknown)!r}: use one of {', '.join([*PART_OF, *COLLECTIVES])}")
@@ -142,7 +148,22 @@ def read(rows: Iterable[str | dict], made: str = "") -> Trace:
         counts = {len(found[step, rank].collectives) for rank in ranks}
         if len(counts) > 1:
             raise ValueError(f"step {step} has {min(counts)} collectives on one rank and {max(counts)} on another")
+        for rank in ranks:
+            _check(found[step, rank])
     return Trace(tuple(tuple(found[step, rank] for rank in ranks) for step in steps), made)
+
+
+def _check(row: Row) -> None:
+    """ValueError, in one line, for times or values that are no numbers, and for times that run backwards."""
+    where = f"rank {row.rank}, step {row.step}"
+    times = [row.start, *(time for _, *ends in row.spans for time in ends), row.end]
+    if not all(isinstance(time, int | float) and math.isfinite(time) for time in times):
+        raise ValueError(f"{where}: a time is not a finite number")
+    if any(after < before - ROUNDING for before, after in pairwise(times)):
+        raise ValueError(f"{where}: times run backwards: spans follow one another, from the row's start to its end")
+    words = [name for name, value in row.values.items() if not isinstance(value, int | float)]
+    if words:
+        raise ValueError(f"{where}: the value {words[0]!r} is no number")
 
 
 @lru_cache(maxsize=1)
@@ -183,8 +204,9 @@ def culprit(trace: Trace) -> Verdict:
 
 
 def excesses(trace: Trace, rank: int, part: str) -> list[float]:
-    """Seconds per step by which one part of a rank's work exceeds the median of all ranks."""
-    return [rows[rank].local(part) - median(row.local(part) for row in rows) for rows in trace.steps]
+    """Seconds per step by which one part of a rank's work exceeds the median of all ranks; of an even number of ranks,
+    the lower one in the middle: else a slow rank would raise what it is compared with, of two ranks by half."""
+    return [rows[rank].local(part) - median_low(row.local(part) for row in rows) for rows in trace.steps]
 
 
 def pattern(series: list[float]) -> str:
@@ -203,12 +225,13 @@ def without(part: str, rank: int | None = None) -> Callable[[int, int, str], boo
     return lambda r, step, name: name == part and rank in (None, r)
 
 
-def not_finite(trace: Trace) -> tuple[int, int] | None:
-    """(rank, step) of the first value that is not a finite number; None if there is none."""
+def not_finite(trace: Trace) -> tuple[list[int], int] | None:
+    """(ranks, step index): which ranks have a value that is not finite, in the first step with one; None if there is
+    none. Of several nobody can tell who began."""
     for step, rows in enumerate(trace.steps):
-        for row in rows:
-            if any(not math.isfinite(value) for value in row.values.values()):
-                return row.rank, step
+        ranks = [row.rank for row in rows if not all(map(math.isfinite, row.values.values()))]
+        if ranks:
+            return ranks, step
     return None
 
 

@@ -108,12 +108,26 @@ def test_lines_and_json_are_the_same_verdicts(tmp_path):
         ("3=nan\n3=heat", "run 3 has two verdicts"),
         ('{"3": "nan"', "not JSON (line 1:"),
         ('{"3": 7}', "a verdict is one of"),
+        ('{"3": "nan", "3": "heat"}', "run 3 has two verdicts"),
+        ('{"3":' * 9999, "not an object such as"),
+        ("3=nan\n" * 20_000, "has more than 100,000 characters"),
+        ("9" * 5000 + "=nan", "9" * 60 + "...: runs are numbered 1 to 10"),
+        ("3=nan:" + "9" * 5000, "write the rank as a number"),
         ("b'\\xff'", "runs are numbered 1 to 10"),
     ],
 )
 def test_a_file_without_verdicts_is_refused(text, said, tmp_path):
     (tmp_path / "f").write_text(text)
     refused(lambda: architecture.verdicts(str(tmp_path / "f")), said)
+
+
+def test_files_from_windows_and_spaces_are_read(tmp_path):
+    said = [architecture.Said(3, "nan", 1)]
+    for number, text in enumerate((b"\xef\xbb\xbf3=nan:1\r\n", b'\xef\xbb\xbf{"3": "nan:1"}', b"3 = nan : 1\n")):
+        (tmp_path / str(number)).write_bytes(text)
+        assert architecture.verdicts(str(tmp_path / str(number))) == said
+    (tmp_path / "wide").write_bytes("3=nan".encode("utf-16"))
+    refused(lambda: architecture.verdicts(str(tmp_path / "wide")), "is not text in UTF-8")
 
 
 def test_a_perfect_tool_has_all_ten_and_all_seven_ranks():

@@ -112,6 +112,26 @@ def test_long_compute_that_lengths_do_not_explain_is_not_called_so():
     assert found.fault is None and "in 0% of the steps the rank with most tokens computes longest" in found.why
 
 
+def test_a_rank_that_is_always_given_most_tokens_is_not_slow():
+    """Only where its tokens explain the time: a slow rank with a few tokens more is slow."""
+    given = lambda many: lambda r, s: {"loss": 5.0, "tokens": many if mine(r) else 8}  # noqa: E731
+    work = lambda r, s: usual(r, s, backward=0.1 * mine(r))  # noqa: E731
+    found = diagnosis.diagnose(trace(4, work, values=given(32)))
+    assert (found.fault, found.rank) == (LENGTHS, CULPRIT)
+    for tokens in (8, 9):
+        assert diagnosis.diagnose(trace(4, work, values=given(tokens))).fault == SLOW_RANK
+
+
+@each([2, 4])
+def test_nobody_can_tell_which_of_several_ranks_got_the_first_nan(several):
+    bad = lambda r, s: {"loss": math.nan if s >= 3 and (r < several or s > 5) else 5.0}  # noqa: E731
+    found = diagnosis.diagnose(trace(5, usual, values=bad))
+    assert (found.fault, found.rank, found.cascade) == (NAN, None, f"{5 - several} more from step 6")
+    assert (
+        found.why == f"{several} ranks have the first values that are not finite, in step 3: nobody can tell who began"
+    )
+
+
 def test_the_cascade_has_both_ends_of_the_waiting():
     found = diagnosis.diagnose(runs(3)[SLOW_DISK][0])
     assert found.cascade.startswith("the others are in collectives for 10") and found.cascade.endswith("rank 1 for 2")

@@ -51,6 +51,15 @@ def test_no_cause_is_named_that_does_not_cover_the_gap():
     assert s.culprit(trace(HEALTHY, extra=alone)).part == s.INPUT
 
 
+@pytest.mark.parametrize("slow", [[0], [0, 1]])
+def test_the_cause_is_named_on_half_of_the_ranks(slow):
+    """Of two ranks, or if two of four are slow: the mean of those in the middle would be raised by the slow ones."""
+    work = [[0.18 if rank in slow else 0.1 for rank in range(2 * len(slow))] for _ in range(6)]
+    found = s.culprit(trace(work))
+    assert (found.rank, found.part, found.pattern) == (0, s.COMPUTE, s.ALWAYS)
+    assert "its compute takes 0.48 s more than the median" in found.why
+
+
 @pytest.mark.parametrize(
     ("series", "pattern"),
     [
@@ -108,7 +117,7 @@ def test_the_first_value_that_is_not_finite():
     assert s.not_finite(run) is None
     rows = [dict(vars(row), values={"loss": float("nan") if (row.step, row.rank) >= (1, 2) else 1.0})
             for ranks in run.steps for row in ranks]  # fmt: skip
-    assert s.not_finite(s.read(rows)) == (2, 1)
+    assert s.not_finite(s.read(rows)) == ([2, 3], 1)
 
 
 def test_bad_traces_get_one_line():
@@ -118,6 +127,12 @@ def test_bad_traces_get_one_line():
         (rows[:-1], "no row of rank 3"),
         ([rows[0] | {"spans": (("sleep", 0.0, 1.0),)}, *rows[1:]], "a span is called 'sleep'"),
         ([rows[0] | {"spans": rows[0]["spans"] * 2}, *rows[1:]], "collectives on one rank"),
+        ([{"rank": 0, "step": 0}], "a row has no 'start'"),
+        ([*rows, rows[3]], "two rows of one step"),
+        ([rows[0] | {"end": -1.0}, *rows[1:]], "rank 0, step 0: times run backwards"),
+        ([rows[0] | {"end": None}, *rows[1:]], "rank 0, step 0: a time is not a finite number"),
+        ([rows[0] | {"start": float("nan")}, *rows[1:]], "rank 0, step 0: a time is not a finite number"),
+        ([*rows[:-1], rows[-1] | {"values": {"loss": None}}], "rank 3, step 5: the value 'loss' is no number"),
     ):
         with pytest.raises(ValueError, match=words):
             s.read(bad)
