@@ -42,29 +42,33 @@ MISPRINT = Number(
     right="Recompute a share whenever its counts are printed beside it.",
 )
 
-RATE, PER_NODE, LARGE = 6.5, 8, 16_384  # failures per 1,000 node-days (Meta, RSC-1); GPUs per node; GPUs of the job
+RATE, PER_NODE, LARGE = 6.5, 8, 131_072  # failures per 1,000 node-days (Meta, RSC-1); GPUs per node; GPUs of the job
 MTTF = 24 / (LARGE / PER_NODE * RATE / 1000)  # hours
 PROJECTED = Number(
     key="projected",
     level=1,
     minutes=3,
-    title="Two hours between failures",
+    title="The next failure",
     prompt=f"Meta reports **{RATE} failures per 1,000 node-days** for one of its research clusters, whose nodes have "
     f"{PER_NODE} GPUs. Assume that each node fails at this rate, independently of the others. How long does a job on "
     f"**{LARGE:,} GPUs** run between two failures, on average?",
     hints=("How many nodes are that?", "Rates add: how many failures per day does the whole job have?"),
     solution=f"{LARGE:,} GPUs are {LARGE // PER_NODE:,} nodes, which have {LARGE // PER_NODE:,} × {RATE} / 1000 = "
-    f"{LARGE / PER_NODE * RATE / 1000:.1f} failures per day. 24 h / {LARGE / PER_NODE * RATE / 1000:.1f} = "
-    f"**{MTTF:.1f} hours**. This is the figure that the paper *projects* for such a job, by this arithmetic. It is "
-    "often quoted as if it had been measured. What the paper measured is 7.9 hours for jobs of 1,024 GPUs, which by "
+    f"{LARGE / PER_NODE * RATE / 1000:.1f} failures per day. 1,440 min / {LARGE / PER_NODE * RATE / 1000:.1f} = "
+    f"**{60 * MTTF:.1f} minutes**. The paper *projects* such figures by this arithmetic, and they are often quoted as "
+    "if they had been measured. What the paper measured is 7.9 hours for jobs of 1,024 GPUs, which by "
     "the same arithmetic would be 29: large jobs of its users failed more often than the rate says.",
     value=3600 * MTTF,
-    unit="h",
+    unit="min",
     units=("h", "min"),
     dimension="seconds",
     slips=(
         Slip("per-gpu", 3600 * MTTF / PER_NODE, "You took the rate as one of GPUs. It is a rate of nodes."),
-        Slip("scaled", 3600 * 7.9 / 16, "You scaled the measured 7.9 hours of 1,024 GPUs. Use the rate of nodes."),
+        Slip(
+            "scaled",
+            3600 * 7.9 / (LARGE / 1024),
+            "You scaled the measured 7.9 hours of 1,024 GPUs. Use the rate of nodes.",
+        ),
         Slip("a-node", 3600 * 24 * 1000 / RATE, "That is the time between two failures of one node."),
         Slip("twice", 3600 * MTTF * PER_NODE, "You divided by the GPUs of a node twice."),
         Slip("per-hundred", 3600 * MTTF / 10, "The rate is given for 1,000 node-days, not for 100."),

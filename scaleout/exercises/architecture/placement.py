@@ -129,7 +129,7 @@ CROSSINGS = Function(
     right="The same group of ranks can be a good ring or a bad one, and no error message tells which.",
 )
 
-GPUS, TOKENS, WIDTH = 512, 8_000, 4  # of the job; tokens per second and GPU; bytes per token
+GPUS, TOKENS, WIDTH, STORAGE = 512, 8_000, 4, 10e9  # of the job; tokens per second and GPU; bytes per token; bytes/s
 RATE = Number(
     key="bytes-of-text",
     level=1,
@@ -137,12 +137,12 @@ RATE = Number(
     title="Is the disk too slow?",
     prompt=f"**{GPUS} GPUs** each train on **{TOKENS:,} tokens per second**. The text was tokenized before, and each "
     f"token is stored in **{WIDTH} bytes**. The loader falls behind, and somebody suspects the storage, which delivers "
-    "10 GB/s. How many bytes per second does the whole job read?",
+    f"{STORAGE / 1e9:.0f} GB/s. How many bytes per second does the whole job read?",
     hints=("How many tokens does the job use per second?", "And each of them has so many bytes."),
-    solution=f"{GPUS} × {TOKENS:,} × {WIDTH} = **{GPUS * TOKENS * WIDTH / 1e6:.1f} MB/s**, which is less than a "
-    "thousandth of what the storage delivers. Text is nearly never limited by the bandwidth of a disk. What limits it "
-    "is Python that tokenizes, packs and collates, many small reads, or too few worker processes. Images and video are "
-    "another matter.",
+    solution=f"{GPUS} × {TOKENS:,} × {WIDTH} = **{GPUS * TOKENS * WIDTH / 1e6:.1f} MB/s**. The storage delivers "
+    f"{STORAGE / (GPUS * TOKENS * WIDTH):.0f} times as much. Text is nearly never limited by the bandwidth of a "
+    "disk. What limits it is Python that tokenizes, packs and collates, many small reads, or too few worker processes. "
+    "Images and video are another matter.",
     value=GPUS * TOKENS * WIDTH,
     unit="MB/s",
     units=("MB/s", "GB/s", "kB/s"),

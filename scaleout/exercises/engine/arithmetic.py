@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 LARGEST = 1e30
 _LONGEST = 100  # characters; what a person types has twenty
-_STEEPEST = 60  # the largest exponent
+_STEEPEST = 1000  # the largest exponent: (1 - 1/n)^ranks is a way to count
 _DEEPEST = 30  # brackets within brackets, and signs before signs
 
 FUNCTIONS = {"sqrt": math.sqrt, "√": math.sqrt, "log2": math.log2, "log10": math.log10, "ln": math.log,
