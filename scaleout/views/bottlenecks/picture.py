@@ -8,6 +8,7 @@ from functools import cached_property
 
 from scaleout.draw import guess, hatch, svg
 from scaleout.draw.labels import fitting
+from scaleout.draw.parts import BYTES, sizes
 from scaleout.views.bottlenecks.setting import ARITHMETIC, FIXED, INPUT, MEMORY, NETWORK, RESOURCES, WAITING, Setting
 from scaleout.words.amounts import amount, took
 
@@ -15,10 +16,6 @@ GIGA = 10**9
 FILLS = {ARITHMETIC: "compute", MEMORY: "c5", NETWORK: "c4", WAITING: "c8", INPUT: "c7", FIXED: "c2"}
 # Which chapter is about a resource.
 RUNGS = {ARITHMETIC: "08, 09", MEMORY: "13", NETWORK: "02, 10", WAITING: "04, 12", INPUT: "12", FIXED: "12"}
-KINDS = (
-    ("weights", "c1", ("weights",)), ("Adam", "c2", ("master", "optimizer")), ("gradients", "c6", ("gradients",)),
-    ("activations", "c3", ("activations",)), ("other", "c8", ("logits", "temporaries")),
-)  # fmt: skip
 OVER = 1.5  # times the usable memory that the memory bar can show; what is beyond leaves the picture
 GAINS = (1.0, 1.1, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)  # stops of the guess's mark
 
@@ -171,12 +168,11 @@ def _memory(frame: Frame) -> str:
     scale, x = (right - left) / (OVER * setting.usable), left
     limit = left + setting.usable * scale
     parts = [_row_name(frame, y, "memory per GPU")]
-    for name, fill, kinds in KINDS:
-        size = sum(setting.account.peak.get(kind, 0) for kind in kinds)
+    for kind, size in sizes(BYTES, setting.account.peak).items():
         end = min(right, x + size * scale)
-        parts.append(svg.rect(x, y, max(0.0, end - x), frame.high, fill, opacity=0.75,
-                              title=f"{name}: {amount(size, GIGA)}", mark=f"bytes {name}"))  # fmt: skip
-        if end - x > svg.measure(name, svg.SMALLEST) + 6:
+        parts.append(svg.rect(x, y, max(0.0, end - x), frame.high, kind.colour, opacity=0.75,
+                              title=f"{kind.name}: {amount(size, GIGA)}", mark=f"bytes {kind.name}"))  # fmt: skip
+        if name := fitting(kind.names, end - x - 6, svg.SMALLEST):
             parts.append(
                 svg.text((x + end) / 2, y + frame.high / 2 + 4, name, anchor="middle", size=svg.SMALLEST, halo=True)
             )

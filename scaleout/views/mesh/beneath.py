@@ -8,6 +8,7 @@ from math import fsum
 
 from scaleout.draw import guess, hatch, svg
 from scaleout.draw.labels import fitting
+from scaleout.draw.parts import BYTES, SECONDS, sizes
 from scaleout.views.mesh import acts
 from scaleout.views.mesh.frame import Frame
 from scaleout.views.mesh.nodes import colour, groups, stage
@@ -19,20 +20,6 @@ CHIP = 27  # height of a chip
 # Of the table: axis, with whom, messages, bytes, link, seconds
 COLUMNS = {svg.WIDE: (4, 36, 272, 352, 366, 596), svg.NARROW: (4, 28, 142, 198, 206, 354)}
 ANCHORS = ("start", "start", "end", "end", "start", "end")
-# A kind of bytes: name, colour, what the account calls it
-KINDS = (
-    ("weights", "c1", ("weights",)), ("gradients", "c6", ("gradients",)), ("optimizer", "c2", ("master", "optimizer")),
-    ("activations", "c3", ("activations",)), ("logits and others", "c8", ("logits", "temporaries")),
-)  # fmt: skip
-# A part of a step: words, what it is made of, colour, and whether it is stripes
-PARTS = (
-    ("compute", ("compute",), "compute", False), ("recomputation", ("recompute",), "compute", True),
-    ("kernel launches", ("launches",), "compute", True), ("exposed TP", ("exposed tensor",), "accent", True),
-    ("exposed CP", ("exposed context",), "accent", True), ("exposed DP", ("exposed data",), "accent", True),
-    ("exposed PP", ("hops",), "accent", True), ("bubble", ("bubble",), "grid", True),
-    ("uneven stages", ("imbalance",), "muted", True), ("update", ("update",), "c2", False),
-    ("host", ("host",), "muted", True), ("stragglers", ("stragglers",), "accent", True),
-)  # fmt: skip
 
 
 # --- the order of the axes --------------------------------------------------------------------------------------------
@@ -217,32 +204,28 @@ def seconds(frame: Frame) -> str:
     """The parts of a step's time side by side, hatched where nothing is computed."""
     setting, (x, y, width, high) = frame.setting, frame.band(frame.places.seconds)
     time = setting.time
-    sizes = {words: fsum(time.parts[name] for name in names) for words, names, _, _ in PARTS}
-    large = sorted(
-        (words for words, size in sizes.items() if size > 0.004 * time.seconds), key=lambda part: -sizes[part]
-    )
+    spent = {part: size for part, size in sizes(SECONDS, time.parts).items() if size}
     start = f"step time {took(time.seconds)}, {setting.program_name}"
-    items = [f"{words} {took(sizes[words])}" for words in large]
+    large = sorted(spent, key=spent.__getitem__, reverse=True)
+    items = [f"{part.name} {took(spent[part])}" for part in large if spent[part] > 0.004 * time.seconds]
     ways = [f"{start}: {', '.join(items[:n])}" for n in range(len(items), 0, -1)]
     parts = [svg.text(x, y - 4, fitting([*ways, start], width), size=svg.SMALL)]
-    for words, _, fill, striped in PARTS:
-        if not sizes[words]:
-            continue
-        wide = width * sizes[words] / time.seconds
+    for part, size in spent.items():
+        wide = width * size / time.seconds
         parts.append(
             svg.rect(
                 x,
                 y,
                 wide,
                 high,
-                fill,
-                opacity=hatch.PALE if striped else 0.8,
-                title=f"{words} {took(sizes[words])}",
-                mark=f"part {words}",
+                part.colour,
+                opacity=hatch.PALE if part.hatched else 0.8,
+                title=f"{part.name} {took(size)}",
+                mark=f"part {part.name}",
             )
         )
-        if striped:
-            parts.append(hatch.hatched(x, y, wide, high, "muted" if fill == "grid" else fill, f"stripes {words}"))
+        if part.hatched:
+            parts.append(hatch.hatched(x, y, wide, high, part.colour, f"stripes {part.name}"))
         x += wide
     return "".join(parts)
 
@@ -255,11 +238,9 @@ def memory(frame: Frame) -> str:
     limit = x + usable * unit
     parts = [svg.text(x, y - 4, fitting(_memory_words(setting), width), size=svg.SMALL)]
     parts.append(svg.rect(x, y, usable * unit, high, "grid", opacity=0.45, title="usable memory"))
-    for name, fill, kinds in KINDS:
-        size = sum(peak[kind] for kind in kinds)
-        parts.append(
-            svg.rect(x, y, size * unit, high, fill, title=f"{name}: {amount(size, GIGA)}", mark=f"held {name}")
-        )
+    for kind, size in sizes(BYTES, peak).items():
+        title = f"{kind.name}: {amount(size, GIGA)}"
+        parts.append(svg.rect(x, y, size * unit, high, kind.colour, title=title, mark=f"held {kind.name}"))
         x += size * unit
     excess = max(0.0, x - limit)
     parts.append(svg.rect(limit, y, excess, high, "paper", opacity=0.45, mark="veil"))
@@ -270,9 +251,7 @@ def memory(frame: Frame) -> str:
 
 def _memory_words(setting) -> list[str]:
     peak_bytes, usable = setting.account.peak_bytes, setting.usable
-    kinds = sorted(
-        ((sum(setting.account.peak[kind] for kind in members), name) for name, _, members in KINDS), reverse=True
-    )
+    kinds = sorted(((size, kind.name) for kind, size in sizes(BYTES, setting.account.peak).items()), reverse=True)
     holder = f"a rank of stage {setting.fullest_stage}" if setting.layout.pp > 1 else "a rank"
     excess = f", {amount(peak_bytes - usable, GIGA)} too much" if peak_bytes > usable else ""
     start = f"memory of {holder}: {amount(peak_bytes, GIGA)} of {amount(usable, GIGA)} usable{excess}"

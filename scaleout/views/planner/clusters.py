@@ -5,12 +5,12 @@ Two pictures beneath the view `planner`.
 
 from __future__ import annotations
 
-from scaleout.draw import hatch, svg
+from scaleout.draw import svg
 from scaleout.draw.labels import fitting
 from scaleout.spec.devices import DEVICES
 from scaleout.timing.plan import Plan
 from scaleout.views.planner import words
-from scaleout.views.planner.bars import SECONDS, spent
+from scaleout.views.planner.bars import spent, stretch
 from scaleout.views.planner.setting import MOST_GPUS, Question, Setting, answer, best_of, cuts_of, job_of, picked
 
 # Rows under the columns: a name, and what a plan has of it.
@@ -106,13 +106,11 @@ def _column(setting: Setting, gpus: int, plan: Plan | None, mfu: float, box: tup
         body += svg.text(x + long / 2, y + tall / 2 + 4, "×", anchor="middle", fill="muted")
     else:
         parts, low = [], y + tall
-        for (_, fill, striped, _), size in zip(SECONDS, spent(plan).values(), strict=True):
+        for part, size in spent(plan).items():
             high = tall * size / plan.seconds
             low -= high
             if high > 0.3:
-                parts.append(
-                    hatch.box(x, low, long, high, fill) if striped else svg.rect(x, low, long, high, fill, opacity=0.85)
-                )
+                parts.append(stretch(part, x, low, long, high))
         body = "".join(parts)
     if gpus == setting.question.gpus:
         return body

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from scaleout.draw import hatch, svg
 from scaleout.draw.labels import fitting
+from scaleout.draw.parts import BYTES, sizes
 from scaleout.words.amounts import amount, took
 
 GIGA = 10**9
 PROGRAMS = {"megatron": "Megatron-LM", "compiled": "torch.compile", "eager": "eager torch"}
-# A kind of bytes: its names, the longest first; its colour; what the account calls it.
-KINDS = (
-    (("weights",), "c1", ("weights",)), (("gradients",), "c6", ("gradients",)),
-    (("optimizer", "optim."), "c2", ("master", "optimizer")),
-    (("logits, others", "others"), "c8",
-     ("logits", "temporaries")),
-    (("activations", "activ."), "c3", ("activations",)),
-)  # fmt: skip
 
 
 def memory(axes, setting) -> str:
@@ -28,21 +21,22 @@ def memory(axes, setting) -> str:
     parts = [svg.text(words, y - 7, fitting(_memory_words(setting), right - words), size=svg.SMALL)]
     parts.append(svg.rect(left, y, usable * scale, high, "grid", opacity=0.45, title="usable memory"))
     named = []
-    for names, fill, kinds in KINDS:
-        size = sum(setting.peak_kinds.get(kind, 0) for kind in kinds)
+    kinds = sizes(BYTES, setting.peak_kinds)
+    for kind in sorted(kinds, key=lambda kind: kind.name == "activations"):  # last, beside what was freed of them
+        size = kinds[kind]
         parts.append(
             svg.rect(
                 x,
                 y,
                 size * scale,
                 high,
-                fill,
+                kind.colour,
                 opacity=0.42,
-                title=f"{names[0]}: {amount(size, GIGA)}",
-                mark=f"held {names[0]}",
+                title=f"{kind.name}: {amount(size, GIGA)}",
+                mark=f"held {kind.name}",
             )
         )
-        named.append(_inside(x, min(limit, x + size * scale), y, high, names))
+        named.append(_inside(x, min(limit, x + size * scale), y, high, kind.names))
         x += size * scale
     freed = max(0.0, left + full_peak * scale - x)
     parts.append(svg.rect(x, y, freed, high, "c3", opacity=0.15, title="freed", mark="freed"))
