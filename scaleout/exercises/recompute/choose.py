@@ -62,7 +62,7 @@ FOUR_JOBS = Choice(
     f"```\n{_MOMENTS}\n```\n\n"
     f"At the end of the forward pass, **{ACTIVATIONS / GB:.0f} GB** are the blocks' activations; in the update there "
     "are none.\n\n- Recomputing the **cheap** tensors (norms, SiLU, SiLU times up, a copy) frees "
-    f"{FREES['cheap'] / GB:.0f} GB of them and makes the step {COSTS['cheap']:.0%} longer.\n"
+    f"{FREES['cheap'] / GB:.0f} GB of them and makes the step {COSTS['cheap']:.0%} longer (with FSDP on 8 H100).\n"
     f"- Recomputing **everything** frees {FREES['all'] / GB:.0f} GB and makes it {COSTS['all']:.0%} longer.\n\n"
     "What does each job do?",
     hints=(
