@@ -137,7 +137,9 @@ def _total(levers, chosen, column) -> float:
     return sum(levers[i][column] for i in chosen)
 
 
-def search(levers, gb, ms, usable_gb, target_ms, fits=True, fast=True, price=None, most=None, strict=False) -> list:
+def search(
+    levers, gb, ms, usable_gb, target_ms, fits=True, fast=True, price=None, most_levers=None, strict=False
+) -> list:
     """The cheapest set of levers after which the run fits and is fast enough, [-1] where there is none. The other
     arguments leave out a condition, or measure the price in another way."""
     best, lowest = [-1], float("inf")
@@ -147,7 +149,7 @@ def search(levers, gb, ms, usable_gb, target_ms, fits=True, fast=True, price=Non
         allowed = (memory < usable_gb or not fits) and (step < target_ms or not fast)
         if not strict:
             allowed = (memory <= usable_gb or not fits) and (step <= target_ms or not fast)
-        if allowed and cost < lowest and (most is None or len(chosen) <= most):
+        if allowed and cost < lowest and (most_levers is None or len(chosen) <= most_levers):
             best, lowest = list(chosen), cost
     return best
 
@@ -164,8 +166,8 @@ def _greedy(levers, gb, ms, usable_gb, target_ms) -> list:
 
 
 def _nothing_found(*case) -> list:
-    found = search(*case)
-    return [] if found == [-1] else found
+    chosen = search(*case)
+    return [] if chosen == [-1] else chosen
 
 
 # split the states, recompute, half of the batch twice, a faster network, more loader workers, FP8
@@ -242,7 +244,7 @@ ORDER = Function(
         ),
         Mistake(
             "one-lever",
-            lambda *case: search(*case, most=1),
+            lambda *case: search(*case, most_levers=1),
             "You try each lever alone. Several may be needed together.",
         ),
         Mistake(

@@ -16,7 +16,7 @@ GIGA = 10**9
 FILLS = {ARITHMETIC: "compute", MEMORY: "c5", NETWORK: "c4", WAITING: "c8", INPUT: "c7", FIXED: "c2"}
 # Which chapter is about a resource.
 RUNGS = {ARITHMETIC: "08, 09", MEMORY: "13", NETWORK: "02, 10", WAITING: "04, 12", INPUT: "12", FIXED: "12"}
-OVER = 1.5  # times the usable memory that the memory bar can show; what is beyond leaves the picture
+MOST_SHOWN = 1.5  # times the usable memory that the memory bar can show; what is beyond leaves the picture
 GAINS = (1.0, 1.1, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)  # stops of the guess's mark
 
 
@@ -165,7 +165,7 @@ def _faster(frame: Frame) -> str:
 def _memory(frame: Frame) -> str:
     """Bytes of the fullest GPU by kind; capacity is a line that they pass or not."""
     setting, y, left, right = frame.setting, frame.memory_y, frame.left, frame.right
-    scale, x = (right - left) / (OVER * setting.usable), left
+    scale, x = (right - left) / (MOST_SHOWN * setting.usable), left
     limit = left + setting.usable * scale
     parts = [_row_name(frame, y, "memory per GPU")]
     for kind, size in sizes(BYTES, setting.account.peak).items():
@@ -195,8 +195,8 @@ def _memory(frame: Frame) -> str:
 
 def _mark(frame: Frame) -> str:
     """The guess: where the step ends when the run is so many times as fast."""
-    whole = frame.setting.before.seconds * frame.scale
-    stops = [(gain, frame.left + whole / gain) for gain in GAINS]
+    step_width = frame.setting.before.seconds * frame.scale
+    stops = [(gain, frame.left + step_width / gain) for gain in GAINS]
     y = frame.sum_y
     return guess.mark(stops, (y - 8, y + frame.high + 8), way="x", hold=y + frame.high + 12)
 

@@ -29,13 +29,13 @@ def sentence(setting, stack: dict[str, int], giga: int) -> str:
     account, largest = setting.account, max(stack, key=lambda name: stack[name])
     share = stack[largest] / account.peak_bytes
     return (
-        f"{NAMES[setting.model]}{_cut(setting)} needs **{amount(account.peak_bytes, giga)}**{_each(setting)} "
+        f"{NAMES[setting.model]}{_cut(setting)} needs **{amount(account.peak_bytes, giga)}**{_per_gpu(setting)} "
         f"{MOMENTS[account.peak_moment][2]}. {_verdict(setting, giga)} "
         f"{'Most of it' if share > 0.5 else 'The largest part'} is {largest} ({share:.0%})."
     )
 
 
-def _each(setting) -> str:
+def _per_gpu(setting) -> str:
     """Whose bytes they are, where there are several GPUs."""
     return " per GPU" if setting.gpus * setting.degree > 1 else ""
 
@@ -62,8 +62,8 @@ def _verdict(setting, giga: int) -> str:
 def advice(best: Lever | None, giga: int) -> str:
     """The one lever worth trying, with the peak that it leads to."""
     if best:
-        fits = "which fits" if best.after.fits else "not enough yet"
-        best = best.giving(f"{amount(best.after.peak_bytes, giga)}, {fits}")
+        fits = "which fits" if best.result.fits else "not enough yet"
+        best = best.giving(f"{amount(best.result.peak_bytes, giga)}, {fits}")
     return lever.sentence(best, "No single change here lowers it by 5%.")
 
 

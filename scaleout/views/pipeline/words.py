@@ -61,8 +61,8 @@ def stuck(setting) -> tuple[str, list[str]]:
     ]
     if len(texts) == 1:  # a rank that waits for itself
         wait = setting.waits[0]
-        own = f"rank {wait.rank} has {name(wait.action)} before {name(wait.for_action)}, which it needs"
-        return "A broken dependency", [own]
+        cause = f"rank {wait.rank} has {name(wait.action)} before {name(wait.for_action)}, which it needs"
+        return "A broken dependency", [cause]
     return "Deadlock", texts
 
 
