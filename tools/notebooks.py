@@ -203,7 +203,7 @@ def run(path: Path) -> float:
 
 def renew_widgets(path: Path) -> float:
     """Store again what the cells of a notebook show that are a call of `show` or `show_exercise` and nothing else; the
-    seconds it took. No other cell is run, and no other output changes. ValueError as in `run`."""
+    seconds it took. No other cell is run, and no other output changes but in its number. ValueError as in `run`."""
     notebook = read(path)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code" and WIDGETS.fullmatch(cell.source.strip())]
     part = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("from scaleout import show, show_exercise")])
@@ -211,9 +211,12 @@ def renew_widgets(path: Path) -> float:
     seconds = execute(part, path)
     for cell, shown in zip(cells, part.cells[1:], strict=True):
         cell.outputs = shown.outputs
+    for count, cell in enumerate((cell for cell in notebook.cells if cell.cell_type == "code"), start=1):
+        cell.execution_count = count  # one may be new
         for output in cell.outputs:
             if "execution_count" in output:
-                output["execution_count"] = cell.execution_count
+                output["execution_count"] = count
+    make_readable(notebook)
     store(notebook, path)
     return seconds
 
