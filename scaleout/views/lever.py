@@ -16,12 +16,12 @@ Change = tuple[str, dict]  # words, and the fields of the setting that they chan
 
 @dataclass(frozen=True)
 class Lever:
-    """words: for it; change: the fields that it changes; result: the setting that it leads to; gives: what is better
+    """words: for it; change: the fields that it changes; after: the setting that it leads to; gives: what is better
     there; aside: what is said behind its name."""
 
     words: str
     change: dict
-    result: Any
+    after: Any
     gives: str = ""
     aside: str = ""
 
@@ -37,7 +37,7 @@ def tried(setting: Setting, changes: Iterable[Change]) -> Iterator[Lever]:
 
 def first(levers: Iterable[Lever], worth: Callable, gives: Callable[..., str] = lambda trial: "") -> Lever | None:
     """The first whose setting is worth it, with what it gives, in words; None where none is."""
-    return next((lever.giving(gives(lever.result)) for lever in levers if worth(lever.result)), None)
+    return next((lever.giving(gives(lever.after)) for lever in levers if worth(lever.after)), None)
 
 
 def sentence(lever: Lever | None, otherwise: str) -> str:

@@ -44,9 +44,9 @@ def test_the_lever_adds_two_points_when_it_is_tried():
             continue
         then = views.render("ddp", {**params, **found.change})["values"]["efficiency"]
         assert then >= gives(params) + levers.WORTH, params
-        assert then == pytest.approx(found.result.efficiency, rel=1e-9), params
+        assert then == pytest.approx(found.after.efficiency, rel=1e-9), params
         result = views.render("ddp", params)
-        said = f"Try **{found.words}**: {found.result.efficiency:.0%} " in result["sentence"]
+        said = f"Try **{found.words}**: {found.after.efficiency:.0%} " in result["sentence"]
         assert said == result["values"]["states_fit"]
 
 
@@ -66,7 +66,7 @@ def test_no_neighbour_of_an_advised_value_is_better():
             beside = every[max(0, at - 1) : at + 2]
             near = {"compression": [value], "bucket": every[::3], "link": every}.get(name, beside)
             best = max(gives(params, **{**found.change, name: other}) for other in near)
-            assert best <= found.result.efficiency * (1 + CLOSE), (params, found)
+            assert best <= found.after.efficiency * (1 + CLOSE), (params, found)
 
 
 def test_where_no_lever_is_named_none_adds_two_points():

@@ -64,8 +64,8 @@ def test_the_lever_lowers_the_peak_when_it_is_tried():
             continue
         now, then = shown(params), shown(params, **found.change)
         assert then["peak_gb"] <= (1 - levers.LEAST_SAVING) * now["peak_gb"], (params, found)
-        assert then["peak_gb"] * 1e9 == pytest.approx(found.result.peak_bytes), (params, found)
-        assert then["fits"] == found.result.fits, (params, found)
+        assert then["peak_gb"] * 1e9 == pytest.approx(found.after.peak_bytes), (params, found)
+        assert then["fits"] == found.after.fits, (params, found)
         assert f"Try **{found.words}**: " in views.render("memory", params)["sentence"]
         assert "Try" not in views.render("memory", params, advise=False)["sentence"]  # a page asks for it by itself
 
@@ -86,7 +86,7 @@ def test_a_number_of_gpus_sequences_or_tokens_is_the_mildest_that_fits():
                 continue
             places = [int(value) for value in CHOICES[name]][:: 1 if name == "gpus" else -1]
             at = places.index(found.change[name])
-            if found.result.fits:
+            if found.after.fits:
                 assert not shown(params, **{**found.change, name: places[at - 1]})["fits"], (params, found)
             else:
                 assert at == len(places) - 1, (params, found)
@@ -99,7 +99,7 @@ def test_on_one_gpu_nobody_is_told_to_split():
     alone, split = shown({}), shown({}, zero="1")
     assert alone["peak_gb"] == split["peak_gb"]
     found = memory.lever(setting({}))
-    assert found.change["gpus"] > 1 and found.result.fits
+    assert found.change["gpus"] > 1 and found.after.fits
 
 
 def test_where_no_lever_is_named_none_of_the_kind_does_much():

@@ -66,7 +66,7 @@ def test_what_a_schedule_cannot_have_becomes_the_nearest():
 def test_the_lever_works_when_tried(given):
     now = setting(**given)
     found = levers.best(now)
-    words, tried = found.words, found.result
+    words, tried = found.words, found.after
     params = {"schedule": tried.schedule, "micro_batches": tried.requested, "chunks": tried.wanted}
     values = views.render("pipeline", {**given, **params})["values"]
     assert values["bubble"] == pytest.approx(tried.bubble) and values["bubble"] <= now.bubble - levers.WORTH

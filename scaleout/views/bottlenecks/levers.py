@@ -21,13 +21,13 @@ def sentence(setting: Setting) -> str:
 def advice(setting: Setting) -> Lever | None:
     """Where the run does not fit, the lever that makes it fit with the most tokens per second; where it fits, the one
     that gives most tokens per second and still fits."""
-    fitting = [candidate for candidate in lever.tried(setting, _changes(setting)) if candidate.result.fits]
+    fitting = [candidate for candidate in lever.tried(setting, _changes(setting)) if candidate.after.fits]
     if not fitting:
         return None
-    best = max(fitting, key=lambda candidate: candidate.result.tokens_per_second)
-    gain = best.result.tokens_per_second / setting.tokens_per_second
+    best = max(fitting, key=lambda candidate: candidate.after.tokens_per_second)
+    gain = best.after.tokens_per_second / setting.tokens_per_second
     if not setting.fits:
-        return best.giving(f"{amount(best.result.account.peak_bytes, 10**9)} per GPU, which fits")
+        return best.giving(f"{amount(best.after.account.peak_bytes, 10**9)} per GPU, which fits")
     return best.giving(f"{gain:.2g} times the tokens per second") if gain >= WORTH else None
 
 

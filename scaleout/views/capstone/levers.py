@@ -57,8 +57,8 @@ def _gains(setting: Setting, pace: float) -> list[tuple[float, str]]:
     ]
     if setting.link != "node-ib":
         changes.append(("nodes of 8 with InfiniBand", {"link": "node-ib"}))
-    fitting = [trial for trial in lever.tried(setting, changes) if fits(trial.result, trial.result.sharding)]
-    return [(strong_at(trial.result, trial.result.world).tokens_per_second / pace, trial.words) for trial in fitting]
+    fitting = [trial for trial in lever.tried(setting, changes) if fits(trial.after, trial.after.sharding)]
+    return [(strong_at(trial.after, trial.after.world).tokens_per_second / pace, trial.words) for trial in fitting]
 
 
 def sparing(setting: Setting, values: dict) -> str:

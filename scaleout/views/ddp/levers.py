@@ -32,10 +32,10 @@ def advice(setting, sizes: Sequence[int], most_passes: int, links: dict[str, str
     )
     for changes, loss in groups:  # loss: what a milder one may give less than the best of its group
         tried = [*lever.tried(setting, changes)]
-        best = max((candidate.result.efficiency for candidate in tried), default=0.0)
+        best = max((candidate.after.efficiency for candidate in tried), default=0.0)
         if best >= current + WORTH:
             return next(
-                candidate for candidate in tried if candidate.result.efficiency >= max(current + WORTH, best - loss)
+                candidate for candidate in tried if candidate.after.efficiency >= max(current + WORTH, best - loss)
             )
     return None
 

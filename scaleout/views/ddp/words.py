@@ -51,7 +51,7 @@ def _cause_words(setting, values: dict) -> str:
 
 def advice(best: Lever | None, efficiency: float) -> str:
     """The one lever worth trying where the `efficiency` is reached."""
-    best = best.giving(f"{best.result.efficiency:.0%} efficiency") if best else None
+    best = best.giving(f"{best.after.efficiency:.0%} efficiency") if best else None
     return lever.sentence(best, f"No single change here adds two points to the efficiency of {efficiency:.0%}.")
 
 

@@ -25,11 +25,11 @@ def advice(setting, places: Places) -> Lever | None:
     for kind in sorted(large, key=lambda kind: -kinds[kind]):
         saving = []
         for candidate in lever.tried(setting, _levers(kind, setting, places)):
-            if candidate.result.peak_bytes <= (1 - LEAST_SAVING) * peak_bytes:
-                if candidate.result.fits:
+            if candidate.after.peak_bytes <= (1 - LEAST_SAVING) * peak_bytes:
+                if candidate.after.fits:
                     return candidate
                 saving.append(candidate)
-        best = best or min(saving, key=lambda candidate: candidate.result.peak_bytes, default=None)
+        best = best or min(saving, key=lambda candidate: candidate.after.peak_bytes, default=None)
     return best
 
 

@@ -62,8 +62,8 @@ def _verdict(setting, giga: int) -> str:
 def advice(best: Lever | None, giga: int) -> str:
     """The one lever worth trying, with the peak that it leads to."""
     if best:
-        fits = "which fits" if best.result.fits else "not enough yet"
-        best = best.giving(f"{amount(best.result.peak_bytes, giga)}, {fits}")
+        fits = "which fits" if best.after.fits else "not enough yet"
+        best = best.giving(f"{amount(best.after.peak_bytes, giga)}, {fits}")
     return lever.sentence(best, "No single change here lowers it by 5%.")
 
 

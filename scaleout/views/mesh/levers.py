@@ -24,14 +24,14 @@ def advice(setting) -> Lever | None:
     """What makes the model fit, with the most tokens per second; where it does, the mildest that fits and gains
     NEAR_BEST of the most. None where nothing gains WORTH."""
     tried = [*lever.tried(setting, _levers(setting))]
-    fitting = [candidate for candidate in tried if candidate.result.fits]
+    fitting = [candidate for candidate in tried if candidate.after.fits]
     if not setting.fits:
         return _fitting(setting, tried, fitting)
 
     def gain(trial) -> float:
         return trial.pace / setting.pace - 1
 
-    best_gain = max((gain(candidate.result) for candidate in fitting), default=0.0)
+    best_gain = max((gain(candidate.after) for candidate in fitting), default=0.0)
     if best_gain <= WORTH:
         return None
     return lever.first(
@@ -47,10 +47,10 @@ def _gains(setting, trial) -> str:
 def _fitting(setting, tried: list[Lever], fitting: list[Lever]) -> Lever | None:
     """The fastest that fits; where none does, the smallest."""
     if fitting:
-        fastest = max(fitting, key=lambda candidate: candidate.result.pace)
-        return fastest.giving(f"{amount(fastest.result.account.peak_bytes, GIGA)} per GPU, which fits")
-    smallest = min(tried, key=lambda candidate: candidate.result.account.peak_bytes)
-    peak_bytes = smallest.result.account.peak_bytes
+        fastest = max(fitting, key=lambda candidate: candidate.after.pace)
+        return fastest.giving(f"{amount(fastest.after.account.peak_bytes, GIGA)} per GPU, which fits")
+    smallest = min(tried, key=lambda candidate: candidate.after.account.peak_bytes)
+    peak_bytes = smallest.after.account.peak_bytes
     if peak_bytes > (1 - WORTH) * setting.account.peak_bytes:
         return None
     return smallest.giving(f"{amount(peak_bytes, GIGA)} per GPU, still too much")

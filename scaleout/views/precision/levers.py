@@ -30,7 +30,7 @@ def _scaling(setting) -> Lever | None:
         words = f"a loss scale of {power(best)}" if best else "no loss scale"
         scaled = [*lever.tried(setting, [(words, {"scale": best})])]
     if setting.leaves_out and scaled:
-        return scaled[0].giving(f"nothing overflows, {percent(scaled[0].result.fate.zero)} become zero")
+        return scaled[0].giving(f"nothing overflows, {percent(scaled[0].after.fate.zero)} become zero")
     loses_less = lever.first(
         chain(scaled, lever.tried(setting, _instead(setting))),
         lambda trial: (trial.shared_fate.zero if trial.shares else trial.lost) < setting.lost - WORTH,

@@ -91,7 +91,7 @@ def _faster(setting) -> Lever | None:
     )
     if best and "dropped" in best.change:
         takes = best.gives.removeprefix("it ")
-        return best.giving(f"it needs {amount(best.result.peak, 10**9)}, fits too, and {takes}")
+        return best.giving(f"it needs {amount(best.after.peak, 10**9)}, fits too, and {takes}")
     return best
 
 

@@ -40,12 +40,12 @@ def _fitting(setting) -> Lever | None:
     """The first that fits; else the one that holds least, if that is less than now."""
     tried = [*lever.tried(setting, _for_memory(setting))]
     fits = lever.first(tried, lambda trial: trial.fits)
-    best = fits or min(tried, key=lambda candidate: candidate.result.fullest_bytes, default=None)
-    if not best or (not fits and best.result.fullest_bytes > (1 - WORTH) * setting.fullest_bytes):
+    best = fits or min(tried, key=lambda candidate: candidate.after.fullest_bytes, default=None)
+    if not best or (not fits and best.after.fullest_bytes > (1 - WORTH) * setting.fullest_bytes):
         return None
-    effect = f"which fits; {_sends(setting, best.result)}" if fits else "which is not enough yet"
-    host = best.result.held_bytes("host")
-    return best.giving(f"{_holds(best.result)}, {effect}", f" ({gigabytes(host)})" if host else "")
+    effect = f"which fits; {_sends(setting, best.after)}" if fits else "which is not enough yet"
+    host = best.after.held_bytes("host")
+    return best.giving(f"{_holds(best.after)}, {effect}", f" ({gigabytes(host)})" if host else "")
 
 
 def _for_memory(setting) -> Iterator[Change]:
