@@ -1,10 +1,11 @@
 """Pictures as SVG, drawn into strings. Pure; stands on the rooms of formulas.
 
-`svg` has the marks, `scale` an axis of bytes, `labels` texts cut to their space, and keys, `hatch` the hatching
-of waiting time and of what is above a limit, `guess` the mark of a reader's guess. `plot` has axes and curves, `tiles`
-rectangles whose areas are a curve's height, `field` points that are too many to be buttons, `spots` labels among them,
-`errors` predictions next to measurements, `ruler` octaves with the strip of a number format, `format_strips` five of
-them below each other, `format_bits` one number in two formats.
+`svg` has the marks, `room` blocks that know the room they take, and their arrangement in columns, rows and panels,
+`scale` an axis of bytes, `labels` texts cut to their space, and keys, `hatch` the hatching of waiting time and of what
+is above a limit, `guess` the mark of a reader's guess. `plot` has axes and curves, `tiles` rectangles whose areas are a
+curve's height, `field` points that are too many to be buttons, `spots` labels among them, `errors` predictions next to
+measurements, `ruler` octaves with the strip of a number format, `format_strips` five of them below each other,
+`format_bits` one number in two formats.
 `lanes` is a step of DDP, `steps` several below one another, `batches` the batch of each GPU, `saves` a checkpoint at
 which the power fails. `fsdp_units` is a step of FSDP unit by unit, `fsdp_life` one unit on a few ranks, `fsdp_hill` the
 memory of a GPU meanwhile, `fsdp_names` the names of its parts, `fsdp_wraps` three wrappings. `pipeline_lanes` is a

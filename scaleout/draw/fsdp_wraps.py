@@ -54,7 +54,7 @@ def most(wrap: str) -> float:
 
 def three(width: float) -> str:
     """A panel for each: beside each other, on a phone beneath."""
-    side = width > 500
+    side = svg.broad(width)
     gap = 28.0 if side else 14.0
     wide = (width - 2 * gap) / 3 if side else width
     tall = 64 + STRIP + HILL + 44

@@ -97,7 +97,7 @@ class Room:
 
     @cached_property
     def wide(self) -> bool:
-        return self.width > 500
+        return svg.broad(self.width)
 
     @cached_property
     def xs(self) -> dict[str, float]:

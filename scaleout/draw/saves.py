@@ -34,7 +34,7 @@ CUTS = (
 
 def power_cuts(width: float) -> str:
     """A row for each moment; on a phone its words stand above it."""
-    roomy = width > 500
+    roomy = svg.broad(width)
     left, pitch = (222, 34) if roomy else (0, 52)
     marks, y = [], 4.0
     for n, cut in enumerate(CUTS):

@@ -28,6 +28,7 @@ _CSS = {name: f"var(--{name}, {fallback})" for name, fallback in FALLBACK.items(
 
 WIDE, NARROW = 600, 358  # the two widths a view is drawn at: beside its controls, and on a phone
 FONT, SMALL, SMALLEST = 13, 12, 11  # sizes of text; none in any picture is above 16
+BROAD = 500  # a picture that is wider has its parts beside each other, and words that a phone has no room for
 
 # Named, with what bare systems have last: there `system-ui` can be a face a tenth wider than the others.
 FACE = (
@@ -46,6 +47,11 @@ escape = lru_cache(maxsize=2048)(html.escape)
 
 
 @lru_cache(maxsize=8192)
+def broad(width: float) -> bool:
+    """Whether a picture so wide is read on more than a phone."""
+    return width > BROAD
+
+
 def num(value: float) -> str:
     """A coordinate with at most two decimals and no trailing zeros."""
     text = f"{value:.2f}".rstrip("0").rstrip(".")
