@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+from scaleout.draw import hatch, svg
 
 
 @dataclass(frozen=True)
 class Part:
     """A stretch of a bar. names: the longest first; members: the account's kinds of bytes, or the parts of a step
-    (`timing.job.PARTS`); hatched: time that a perfect step would not take."""
+    (`timing.job.PARTS`); hatched: time that a perfect step would not take. A view's own parts need no members."""
 
     names: tuple[str, ...]
     colour: str
-    members: tuple[str, ...]
+    members: tuple[str, ...] = ()
     hatched: bool = False
+    opacity: float = 1.0
 
     @property
     def name(self) -> str:
@@ -68,3 +71,24 @@ GROUPS = (
 def sizes(parts: tuple[Part, ...], amounts: Mapping[str, float]) -> dict[Part, float]:
     """How much there is of each."""
     return {part: part.of(amounts) for part in parts}
+
+
+def bar(
+    place: tuple[float, float, float, float],
+    amounts: Mapping[Part, float],
+    words: Callable[[float], str],
+    mark: str,
+    opacity: float = 1.0,
+) -> tuple[str, float]:
+    """Parts side by side, and where they end. place: left, top, height, and CSS pixels per unit; words: for an amount;
+    mark: what the names of the marks begin with. Hatched parts can grow."""
+    x, y, height, scale = place
+    marks = []
+    for part, size in amounts.items():
+        box, name, title = (x, y, size * scale, height), f"{mark} {part.name}", f"{part.name}: {words(size)}"
+        if part.hatched:
+            marks.append(hatch.window(box, part.colour, (name, f"stripes {part.name}"), title))
+        else:
+            marks.append(svg.rect(*box, part.colour, opacity=opacity * part.opacity, title=title, mark=name))
+        x += size * scale
+    return "".join(marks), x

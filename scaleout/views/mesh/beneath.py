@@ -8,7 +8,7 @@ from math import fsum
 
 from scaleout.draw import guess, hatch, svg
 from scaleout.draw.labels import fitting
-from scaleout.draw.parts import BYTES, SECONDS, sizes
+from scaleout.draw.parts import BYTES, SECONDS, bar, sizes
 from scaleout.views.mesh import acts
 from scaleout.views.mesh.frame import Frame
 from scaleout.views.mesh.nodes import colour, groups, stage
@@ -209,25 +209,8 @@ def seconds(frame: Frame) -> str:
     large = sorted(spent, key=spent.__getitem__, reverse=True)
     items = [f"{part.name} {took(spent[part])}" for part in large if spent[part] > 0.004 * time.seconds]
     ways = [f"{start}: {', '.join(items[:n])}" for n in range(len(items), 0, -1)]
-    parts = [svg.text(x, y - 4, fitting([*ways, start], width), size=svg.SMALL)]
-    for part, size in spent.items():
-        wide = width * size / time.seconds
-        parts.append(
-            svg.rect(
-                x,
-                y,
-                wide,
-                high,
-                part.colour,
-                opacity=hatch.PALE if part.hatched else 0.8,
-                title=f"{part.name} {took(size)}",
-                mark=f"part {part.name}",
-            )
-        )
-        if part.hatched:
-            parts.append(hatch.hatched(x, y, wide, high, part.colour, f"stripes {part.name}"))
-        x += wide
-    return "".join(parts)
+    marks, _ = bar((x, y, high, width / time.seconds), spent, took, "part", 0.8)
+    return svg.text(x, y - 4, fitting([*ways, start], width), size=svg.SMALL) + marks
 
 
 def memory(frame: Frame) -> str:
@@ -238,15 +221,8 @@ def memory(frame: Frame) -> str:
     limit = x + usable * unit
     parts = [svg.text(x, y - 4, fitting(_memory_words(setting), width), size=svg.SMALL)]
     parts.append(svg.rect(x, y, usable * unit, high, "grid", opacity=0.45, title="usable memory"))
-    for kind, size in sizes(BYTES, peak).items():
-        title = f"{kind.name}: {amount(size, GIGA)}"
-        parts.append(svg.rect(x, y, size * unit, high, kind.colour, title=title, mark=f"held {kind.name}"))
-        x += size * unit
-    excess = max(0.0, x - limit)
-    parts.append(svg.rect(limit, y, excess, high, "paper", opacity=0.45, mark="veil"))
-    parts.append(hatch.hatched(limit, y, excess, high, "accent", "over"))
-    parts.append(svg.line(limit, y - 3, limit, y + high + 3, "accent", 2, "4 2", mark="limit"))
-    return "".join(parts)
+    marks, end = bar((x, y, high, unit), sizes(BYTES, peak), amount, "held")
+    return "".join([*parts, marks, hatch.beyond(limit, end, y, high, 3)])
 
 
 def _memory_words(setting) -> list[str]:

@@ -196,5 +196,5 @@ def _plan_values(setting: Setting, plan: Plan | None) -> dict | None:
         "why": setting.reason(plan),
         "parts": plan.parts,
         "cannot": plan.cannot,
-        "by_kind_gb": {kind: size / 1e9 for kind, size in bars.bytes_by_kind(plan).items()},
+        "by_kind_gb": {kind.name: size / 1e9 for kind, size in bars.bytes_by_kind(plan.job).items()},
     }
