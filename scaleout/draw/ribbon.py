@@ -237,11 +237,8 @@ def _knife(group: Group, place: str, half: str, box: tuple[float, float, float, 
     else:
         ends = (x - 4, y + height / 2, x + width + min(7, room.sums_gap / 2 - 1), y + height / 2)
     knob = ends[:2] if part.cut == "columns" or part.parts == 1 else ends[2:]
-    circle = (
-        f'<circle cx="{svg.num(knob[0])}" cy="{svg.num(knob[1])}" r="4" fill="{svg.colour("key")}" '
-        f'data-mark="{half}-{place}-knob"/>'
-    )
-    return svg.line(*ends, "key", 2, mark=f"{half}-{place}-knife") + circle
+    handle = svg.circle(*knob, 4, "key", mark=f"{half}-{place}-knob")
+    return svg.line(*ends, "key", 2, mark=f"{half}-{place}-knife") + handle
 
 
 # --- what lies between them ------------------------------------------------------------------------------------------
@@ -261,16 +258,13 @@ def _signs(block: Half, y: float, room: Room) -> str:
 def _function(block: Half, y: float, room: Room) -> str:
     """A disc with the function's graph; where it cannot be applied, in the colour of what is wrong."""
     x, r = room.xs["mid"], room.node - 2
-    wrong, title = bool(block.trouble), escape(block.trouble or block.function)
+    wrong, title = bool(block.trouble), block.trouble or block.function
     fill, edge, ink = ("accent", "accent", "paper") if wrong else ("paper", "muted", "ink")
     graph = f"M{svg.num(x - 8)} {svg.num(y + 4)}q6 1 8 -2t8 -7"
     if block.function == "softmax":
         graph = f"M{svg.num(x - 8)} {svg.num(y + 5)}l4 -4l4 2l4 -8l4 9"
-    disc = (
-        f'<circle cx="{svg.num(x)}" cy="{svg.num(y)}" r="{svg.num(r)}" fill="{svg.colour(fill)}" '
-        f'stroke="{svg.colour(edge)}" stroke-width="1.5"><title>{title}</title></circle>'
-        f'<path d="{graph}" fill="none" stroke="{svg.colour(ink)}" stroke-width="1.8"/>'
-    )
+    disc = svg.circle(x, y, r, fill, edge, 1.5, title=title)
+    disc += f'<path d="{graph}" fill="none" stroke="{svg.colour(ink)}" stroke-width="1.8"/>'
     # what can be pressed begins a little before the second matrix: where there is no room, the words go left and up
     words_x = min(x, room.xs["second"] - 7 - svg.measure(block.function, svg.SMALLEST, wrong) / 2)
     return disc + svg.text(
@@ -318,10 +312,7 @@ def _badge(badge: Badge, y: float, backward_y: float, room: Room) -> str:
     if badge.forward and badge.place == "middle":
         y += room.node + 11
     if not badge.letters:
-        return (
-            f'<circle cx="{svg.num(x)}" cy="{svg.num(y)}" r="3.5" fill="{svg.colour("paper")}" '
-            f'stroke="{svg.colour("c4")}" stroke-width="1.5"><title>{escape(badge.title)}</title></circle>'
-        )
+        return svg.circle(x, y, 3.5, "paper", "c4", 1.5, title=badge.title)
     width, high = room.badge, 17 if room.wide else 15
     edge, ink = ("accent", "accent") if badge.wrong else ("c4", "c4-words")
     box = (

@@ -125,6 +125,52 @@ def rect(
     )
 
 
+def frame(
+    x: float,
+    y: float,
+    width: float,
+    height: float,
+    stroke: str = "muted",
+    thick: float = 1,
+    dash: str = "",
+    *,
+    fill: str = "none",
+    rounded: float = 0,
+    mark: str = "",
+) -> str:
+    """The edge of a rectangle, `thick` wide; fill: a palette's name."""
+    corners = f' rx="{num(rounded)}"' if rounded else ""
+    return (
+        f'<rect x="{num(x)}" y="{num(y)}" width="{num(width)}" height="{num(height)}"{corners} '
+        f'fill="{_CSS.get(fill, fill)}"{_stroke(stroke, thick, dash)}{_marked(mark)}/>'
+    )
+
+
+def circle(
+    x: float,
+    y: float,
+    radius: float,
+    fill: str = "none",
+    stroke: str = "",
+    thick: float = 1,
+    dash: str = "",
+    *,
+    title: str = "",
+    mark: str = "",
+) -> str:
+    """A disc, or a ring `thick` wide."""
+    inner = f"><title>{escape(title)}</title></circle>" if title else "/>"
+    return (
+        f'<circle cx="{num(x)}" cy="{num(y)}" r="{num(radius)}" fill="{_CSS.get(fill, fill)}"'
+        f"{_stroke(stroke, thick, dash) if stroke else ''}{_marked(mark)}{inner}"
+    )
+
+
+def _stroke(stroke: str, thick: float, dash: str) -> str:
+    width = "" if thick == 1 else f' stroke-width="{num(thick)}"'
+    return f' stroke="{colour(stroke)}"{width}' + (f' stroke-dasharray="{dash}"' if dash else "")
+
+
 def line(
     x1: float,
     y1: float,

@@ -255,12 +255,8 @@ class Drawing:
         left, ruler_width = self.at.ruler
         y, marks = self.y(self.tank.own.each * self.tank.ruler.each), []
         if self.tank.own.drawn:
-            key = svg.colour("key")
             marks.append(svg.line(left - 4, y, self.left - 3, y, "key", 2, "5 4", mark="own line"))
-            marks.append(
-                f'<circle cx="{svg.num(left + ruler_width / 2)}" cy="{svg.num(y)}" r="6" fill="none" stroke="{key}" '
-                'stroke-width="2.5" data-mark="own"/>'
-            )
+            marks.append(svg.circle(left + ruler_width / 2, y, 6, stroke="key", thick=2.5, mark="own"))
         first = self.height - NOTE * len(self.notes) + 8
         marks += [
             svg.text(0, first + NOTE * i, note, fill="key", bold=i == 0, size=self.at.font)
@@ -292,11 +288,8 @@ class Drawing:
                 )
                 base += size
         x = left + pitch * self.tank.now - 3
-        marks.append(
-            f'<rect x="{svg.num(x)}" y="{self.at.top - 8}" width="{width + 6}" '
-            f'height="{self.at.bottom - self.at.top + 11}" rx="3" fill="none" stroke="{svg.colour("ink")}" '
-            'stroke-width="1.6" data-mark="now"/>'
-        )
+        tall = self.at.bottom - self.at.top + 11
+        marks.append(svg.frame(x, self.at.top - 8, width + 6, tall, "ink", 1.6, rounded=3, mark="now"))
         return "".join(marks)
 
     def names(self) -> str:

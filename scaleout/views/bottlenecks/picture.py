@@ -127,10 +127,7 @@ def _bars(frame: Frame) -> str:
 
 def _outline(x: float, y: float, wide: float, high: float) -> str:
     """What a bar was before any lever was pressed."""
-    return (
-        f'<rect x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(wide)}" height="{svg.num(high)}" fill="none" '
-        f'stroke="{svg.colour("muted")}" stroke-dasharray="3 3"/>'
-    )
+    return svg.frame(x, y, wide, high, dash="3 3")
 
 
 def _sum(frame: Frame) -> str:

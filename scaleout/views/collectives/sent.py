@@ -121,10 +121,7 @@ def _limit(sending: Sent, locked: bool) -> str:
 
 
 def _outline(x: float, y: float, width: float, height: float) -> str:
-    return (
-        f'<rect x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(width)}" height="{svg.num(height)}" rx="2" '
-        f'fill="none" stroke="{svg.colour("muted")}" stroke-dasharray="2.5 2.5"/>'
-    )
+    return svg.frame(x, y, width, height, dash="2.5 2.5", rounded=2)
 
 
 def _spans(sending: Sent) -> list[tuple[int, float, float]]:

@@ -133,8 +133,7 @@ def _question(setting, plane: Plane, unit: float, width: int) -> str:
     places, left = PLACES[width], plane.right + GAP
     rows = [Label(plane.top, "at the peak?", bold=True)]
     rows += [Label(plane.bottom - k, words, "muted") for k, words in enumerate(_names(width).values())][::-1]
-    box = f'x="{svg.num(left)}" y="{svg.num(plane.top)}" width="{places.bar}" height="{svg.num(plane.height)}"'
-    empty = f'<rect {box} fill="none" stroke="{svg.colour("muted")}" stroke-dasharray="3 3"/>'
+    empty = svg.frame(left, plane.top, places.bar, plane.height, dash="3 3")
     return empty + _labels_beside_bar(setting, plane, unit, places, rows)
 
 

@@ -35,11 +35,8 @@ def chips(frame: Frame, alive: bool = True) -> str:
         words = chip_words(setting, item)
         wide = max(58.0, svg.measure(words, svg.FONT, bold=True) + 22)
         edge = "accent" if any(axis in setting.crossing for axis in _axes(item)) else "c4"
-        body = (
-            f'<rect x="1" y="1" width="{svg.num(wide - 2)}" height="{CHIP - 2}" rx="{CHIP / 2 - 1}" '
-            f'fill="{svg.colour("paper")}" stroke="{svg.colour(edge)}" stroke-width="2"/>'
-            f"{svg.text(wide / 2, 18, words, anchor='middle', bold=True)}"
-        )
+        body = svg.frame(1, 1, wide - 2, CHIP - 2, edge, 2, fill="paper", rounded=CHIP / 2 - 1)
+        body += svg.text(wide / 2, 18, words, anchor="middle", bold=True)
         if alive:
             label = f"{words}, place in the order of ranks, outermost first"
             parts.append(svg.movable(x, y, body, (wide, CHIP), "order", 0, item, label, f"chip {item}"))

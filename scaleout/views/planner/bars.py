@@ -100,7 +100,4 @@ def _bar(plan: Plan, kind: str, x: float, y: float, high: float, scale: float) -
 
 
 def _dashed(x: float, y: float, long: float, high: float) -> str:
-    return (
-        f'<rect x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(long)}" height="{svg.num(high)}" fill="none" '
-        f'stroke="{svg.colour("key")}" stroke-width="1.5" stroke-dasharray="4 2"/>'
-    )
+    return svg.frame(x, y, long, high, "key", 1.5, "4 2")

@@ -78,11 +78,7 @@ def _strip(setting: Setting, results: list[tuple[int, Plan | None, float]], widt
         parts.append(_cells(cells, left, pitch, y, merged=0 < k < 6))
     height = low + 17 + 19 * len(rows) - 8
     lit = next(i for i, (gpus, _, _) in enumerate(results) if gpus == setting.question.gpus)
-    parts.append(
-        f'<rect x="{svg.num(left + lit * pitch - 0.5)}" y="{top - 4}" width="{svg.num(pitch + 1)}" '
-        f'height="{svg.num(height - top + 2)}" rx="5" fill="none" stroke="{svg.colour("key")}" '
-        'stroke-width="2"/>'
-    )
+    parts.append(svg.frame(left + lit * pitch - 0.5, top - 4, pitch + 1, height - top + 2, "key", 2, rounded=5))
     label = "The best layout on each number of GPUs: " + "; ".join(
         f"{gpus:,}: {words.layout(plan)}, {100 * mfu:.0f}% MFU" if plan else f"{gpus:,}: nothing fits"
         for gpus, plan, mfu in results
@@ -246,7 +242,4 @@ def _percent(share: float) -> str:
 
 def _dot(x: float, y: float, hollow: bool = False) -> str:
     inside = "paper" if hollow else "compute"
-    return (
-        f'<circle cx="{svg.num(x)}" cy="{svg.num(y)}" r="4.5" fill="{svg.colour(inside)}" '
-        f'stroke="{svg.colour("compute")}" stroke-width="1.6"/>'
-    )
+    return svg.circle(x, y, 4.5, inside, "compute", 1.6)

@@ -81,8 +81,7 @@ def _figure(share: float) -> str:
 
 
 def _frame(x: float, y: float, wide: float, high: float) -> str:
-    box = f'x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(wide)}" height="{svg.num(high)}"'
-    return f'<rect {box} fill="none" stroke="{svg.colour("ink")}" stroke-width="2" data-mark="chosen"/>'
+    return svg.frame(x, y, wide, high, "ink", 2, mark="chosen")
 
 
 # --- the search -----------------------------------------------------------------------------------------------------
@@ -123,9 +122,8 @@ def course(axes: Axes) -> str:
         f'height="{svg.num(foot - top + 2)}" data-mark="so far">{line}</svg>'
     )
     parts += [_cross(left + pitch * (i + 0.5), y(scales[i])) for i in range(s.step) if s.course[i].skipped]
-    center = f'cx="{svg.num(left + pitch * (s.step - 0.5))}" cy="{svg.num(y(scales[s.step - 1]))}"'
     fill = "accent" if s.current.skipped else "ink"
-    parts.append(f'<circle {center} r="4" fill="{svg.colour(fill)}" data-mark="now"/>')
+    parts.append(svg.circle(left + pitch * (s.step - 0.5), y(scales[s.step - 1]), 4, fill, mark="now"))
     return "".join(parts)
 
 
