@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import combinations
 
 from scaleout.exercises.engine import Choice, Function, Mistake, Option
@@ -224,12 +225,12 @@ ORDER = Function(
     mistakes=(
         Mistake(
             "memory-alone",
-            lambda *case: search(*case, fast=False),
+            partial(search, fast=False),
             "Your levers make the run fit. It also has to be fast enough.",
         ),
         Mistake(
             "seconds-alone",
-            lambda *case: search(*case, fits=False),
+            partial(search, fits=False),
             "Your levers make the run fast enough. It also has to fit.",
         ),
         Mistake(
@@ -239,22 +240,22 @@ ORDER = Function(
         ),
         Mistake(
             "fewest",
-            lambda *case: search(*case, price=lambda levers, chosen: len(chosen) + _total(levers, chosen, 2) / 1000),
+            partial(search, price=lambda levers, chosen: len(chosen) + _total(levers, chosen, 2) / 1000),
             "You look for the fewest levers. Several cheap ones may cost less than one that is expensive.",
         ),
         Mistake(
             "one-lever",
-            lambda *case: search(*case, most_levers=1),
+            partial(search, most_levers=1),
             "You try each lever alone. Several may be needed together.",
         ),
         Mistake(
             "below-the-line",
-            lambda *case: search(*case, strict=True),
+            partial(search, strict=True),
             "Exactly the usable memory, and exactly the target, are good enough.",
         ),
         Mistake(
             "fastest",
-            lambda *case: search(*case, price=lambda levers, chosen: _total(levers, chosen, 1)),
+            partial(search, price=lambda levers, chosen: _total(levers, chosen, 1)),
             "You look for the fastest set that fits. The cheapest one that is fast enough is asked for.",
         ),
         Mistake(
