@@ -3,6 +3,7 @@ and when a GPU communicates along which axis."""
 
 from __future__ import annotations
 
+from functools import partial
 from math import log2
 
 from scaleout.draw import room, svg
@@ -29,7 +30,7 @@ def opening(width: float) -> str:
     panels = [
         room.column(
             room.title(name.replace("x", "×")),
-            Block(panel_width, 2 * (HIGH + 5), lambda x, y, layout=layout: _gpus(layout, x, y, panel_width)),
+            Block(panel_width, 2 * (HIGH + 5), partial(_gpus, layout, width=panel_width)),
             *(room.words(line, size=svg.SMALLEST, fill="muted") for line in lines),
             room.space(18),
         )

@@ -185,7 +185,7 @@ def _differences(first: Record, second: Record) -> list[str]:
     if first.versions != second.versions:
         differences.append("versions of the software")
     a, b = first.effective_batch, second.effective_batch
-    if a != b and a * second.device_count != b * first.device_count:
+    if a and b and a != b and a * second.device_count != b * first.device_count:
         differences.append(f"the batch, in total ({a} and {b}) and for each process")
     return differences or ["threads per process"]
 

@@ -123,7 +123,8 @@ def _resumed(capture, saved: int, rank: int) -> tuple[str, str] | None:
     losses = train(uninterrupted, saved, STEPS, rank)
     if isinstance(text, tuple):
         return text
-    if not identical(_loaded(text), _loaded(_saved(state))):
+    later = _saved(state)
+    if isinstance(later, tuple) or not identical(_loaded(text), _loaded(later)):
         return "aliased", (
             "the dict changed while the job continued to train: state_dict() returns the tensors themselves. Copy them"
         )

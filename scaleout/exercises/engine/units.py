@@ -244,7 +244,7 @@ def _parts(answer: object, example: str) -> tuple[str, str]:
     if isinstance(answer, dict):
         if "value" not in answer:
             raise ValueError(f'the answer has no "value": {example}')
-        answer, unit = answer["value"], answer.get("unit") or ""
+        unit, answer = answer.get("unit") or "", answer["value"]
     if isinstance(answer, bool) or not isinstance(answer, (str, int, float)) or not isinstance(unit, str):
         raise ValueError(f"the answer is a {type(answer).__name__}, not a number: {example}")
     if isinstance(answer, float) and not math.isfinite(answer):

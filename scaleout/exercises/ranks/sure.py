@@ -33,7 +33,7 @@ def judged(reports: list[list[Seen]], words: dict[str, str], right: str) -> Verd
     bad = [case for case in cases if case.fault]
     if not bad:
         return Verdict(True, right)
-    slip, message = bad[0].fault
+    slip, message = bad[0].fault or ("", "")
     known = [mistake for mistake in words if all(mistake in case.agree for case in cases)]
     if len(known) == 1 and len(bad) >= TELLING:
         slip, message = known[0].removesuffix("-whole"), words[known[0]]

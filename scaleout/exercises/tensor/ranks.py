@@ -13,6 +13,7 @@ import sys
 import tokenize
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.nn.functional import gelu
@@ -73,7 +74,7 @@ def close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
     )
 
 
-def compared(label: str, actual: object, right: torch.Tensor, known: Known) -> Fault:
+def compared(label: str, actual: Any, right: torch.Tensor, known: Known) -> Fault:
     """None where `given` is right; else the one of `known` that it is, or by how much it is off."""
     if actual is None:
         return "no-gradient", f"{label} is None: the backward pass does not reach it. Does your function detach it?"

@@ -241,9 +241,11 @@ def _curve(sending: Sent, x: float, y_at) -> list[str]:
                 size=svg.SMALLEST,
             )
         )
-    look = {"anchor": "middle", "fill": "muted", "size": svg.SMALLEST}
-    parts.append(svg.text(x + BAR + BAR_WIDTH / 2, under, "now", **look))
-    parts.append(svg.text(plane.left + plane.width / 2, under + BELOW, "by number of ranks", **look))
+    for at_x, at_y, words in (
+        (x + BAR + BAR_WIDTH / 2, under, "now"),
+        (plane.left + plane.width / 2, under + BELOW, "by number of ranks"),
+    ):
+        parts.append(svg.text(at_x, at_y, words, anchor="middle", fill="muted", size=svg.SMALLEST))
     parts.append(svg.text(beside, BASE - 20, size(sending.so_far), bold=True, halo=True))
     parts.append(svg.text(beside, BASE - 6, "so far", fill="muted", size=svg.SMALLEST, halo=True))
     return parts

@@ -60,7 +60,7 @@ def _time(seconds: float) -> str:
     return took(seconds) if seconds > 5e-5 else "–"
 
 
-def _size(size: int) -> str:
+def _size(size: float) -> str:
     return amount(size, 10**9) if size else "–"
 
 

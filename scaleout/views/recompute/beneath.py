@@ -29,7 +29,7 @@ def memory(axes, setting) -> str:
     limit, x = left + usable * scale, left
     parts = [svg.text(words, y - 7, fitting(_memory_words(setting), right - words), size=svg.SMALL)]
     parts.append(svg.rect(left, y, usable * scale, high, "grid", opacity=0.45, title="usable memory"))
-    named = []
+    named: list[str] = []
     kinds = sizes(BYTES, setting.peak_kinds)
     kinds[ACTIVATIONS] = kinds.pop(ACTIVATIONS)  # last, beside what was freed of them
     marks, end = bar((left, y, high, scale), kinds, amount, "held", 0.42)

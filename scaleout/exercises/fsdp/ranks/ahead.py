@@ -121,8 +121,8 @@ def rank_report(function, rank: int, world: int) -> Verdict | None:
     try:
         with calls:
             returned = function(shards, list(SIZES), watch.forward)
-    except Wrong as fault:
-        slip, words = fault.args
+    except Wrong as stopped:
+        slip, words = stopped.args
         return wrong(f"rank {rank}: {words}", slip)
     except RuntimeError as error:
         if rank == 0 and any(mark in line(error, 10**6) for mark in LOST):

@@ -27,7 +27,8 @@ class Watched:
     """A stage whose gradients are counted: `computed["input"]` and `computed["weight"]`."""
 
     def __init__(self, stage: nn.Module) -> None:
-        self.stage, self.computed = stage, Counter()
+        self.stage = stage
+        self.computed: Counter = Counter()
         for weight in stage.parameters():
             weight.register_hook(lambda gradient: self.computed.update(["weight"]))
 
@@ -50,7 +51,9 @@ def rank_report(function, rank: int, world: int) -> Verdict | None:
 def _run(function, rank: int, world: int, seed: int) -> tuple[str, str] | None:
     stage = model(world)[rank]
     watched, (inputs, targets) = Watched(stage), data(MICRO_BATCHES, seed)
-    outputs, waiting, faults = [], [], []
+    outputs = []
+    waiting: list = []
+    faults: list = []
     for x in inputs:
         if rank:
             dist.recv(x := torch.empty_like(x), 0)

@@ -141,7 +141,7 @@ def rank_report(function, rank: int, world: int) -> Verdict | list[Seen]:
     return seen
 
 
-def _step(function, rank: int, world: int, m: int, place: str) -> Fault | Seen:
+def _step(function, rank: int, world: int, m: int, place: str) -> tuple[str, str] | Seen:
     order = [(action.kind, action.micro) for action in orders("1f1b", world, m)[rank]]
     inputs, targets = data(m)
     layers = model(world)[rank]
@@ -222,7 +222,7 @@ WORDS = {
 }  # fmt: skip
 
 
-def _gradient(actual: torch.Tensor, parts: list[torch.Tensor], place: str) -> Fault | Seen:
+def _gradient(actual: torch.Tensor, parts: list[torch.Tensor], place: str) -> tuple[str, str] | Seen:
     """What is to be seen of the gradients that were left; `parts` of one process add up to the right ones."""
     right, m = sum(parts), len(parts)
 

@@ -71,7 +71,8 @@ def trained(rank: int, decay=DECAY, coupled=0.0, corrected=True, root=True, fres
 
 def rank_report(function, rank: int, world: int) -> Verdict | None:
     """All steps: what is wrong after them, or None."""
-    w, state, rows = weights(rank), {}, []
+    w, rows = weights(rank), []
+    state: dict = {}
     address = w.data_ptr()
     for step in range(1, STEPS + 1):
         returned = function(w, gradient(step, rank), state, step, LR)

@@ -9,6 +9,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -207,7 +208,7 @@ def _scaler(scaler: dict, old: dict, bad: bool) -> Fault:
     return "wrong-scale", f"the scale is {scale:g} after {old['scale']:g}, and should be {right['scale']:g}"
 
 
-def _number(value: object) -> float:
+def _number(value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):

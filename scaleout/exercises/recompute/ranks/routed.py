@@ -71,7 +71,8 @@ class Expert(nn.Module):
         self.up, self.down = (
             nn.Parameter(torch.randn(*size, generator=generator) / 4) for size in ((WIDTH, INSIDE), (INSIDE, WIDTH))
         )
-        self.rows, self.inside = 0, []
+        self.rows = 0
+        self.inside: list = []
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.rows += len(x)
@@ -141,9 +142,9 @@ def rank_report(function, rank: int, world: int) -> Verdict | list[Seen]:
         fault = _case(function, case, rank)
         if fault and fault[0] == "stub":
             return wrong(f"{place}: {fault[1]}", "stub")
-        known = fault is not None and fault[0] in WORDS
-        agree = {fault[0]} if known else {"asked-twice", "changed"} if not (fault or case.swaps) else set()
-        seen.append(Seen(place, PLAIN[fault[0] == "changed"] if known else fault, frozenset(agree)))
+        known = fault[0] if fault and fault[0] in WORDS else ""
+        agree = {known} if known else {"asked-twice", "changed"} if not (fault or case.swaps) else set()
+        seen.append(Seen(place, PLAIN[known == "changed"] if known else fault, frozenset(agree)))
         if fault and not known:
             break
     return seen
@@ -188,8 +189,12 @@ def _output(output: torch.Tensor, expected: torch.Tensor, case: Case, rank: int)
     """What is wrong with what the layer gives."""
     if close(output, expected):
         return None
-    values = {"unweighted": {"weighted": False}, "all-experts": {"soft": True}, "asked-twice": {"run": 1}}
-    known = (slip for slip, options in values.items() if close(output, plain(case, rank, **options)[0]))
+    made: dict[str, dict] = {
+        "unweighted": {"weighted": False},
+        "all-experts": {"soft": True},
+        "asked-twice": {"run": 1},
+    }
+    known = (slip for slip, options in made.items() if close(output, plain(case, rank, **options)[0]))
     return next(((slip, WORDS[slip]) for slip in known), PLAIN[0])
 
 

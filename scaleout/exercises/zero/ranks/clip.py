@@ -64,10 +64,11 @@ def rank_report(function, rank: int, world: int) -> Verdict | list[Seen]:
     warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
     seen = [_case(function, case, rank, world) for case in CASES]
     verdicts = [report for report in seen if isinstance(report, Verdict)]
-    bad = [report for report in seen if not verdicts and report.fault]
-    if bad and bad[0].fault[0] == "owns-nothing":  # the others wait for this rank, and have no report
-        verdicts = [wrong(f"{bad[0].place}: {bad[0].fault[1]}", "owns-nothing")]
-    return verdicts[0] if verdicts else seen
+    reports = [report for report in seen if isinstance(report, Seen)]
+    place, fault = next(((report.place, report.fault) for report in reports if report.fault), ("", None))
+    if not verdicts and fault and fault[0] == "owns-nothing":  # the others wait for this rank, and have no report
+        verdicts = [wrong(f"{place}: {fault[1]}", "owns-nothing")]
+    return verdicts[0] if verdicts else reports
 
 
 def _case(function, case: Case, rank: int, world: int) -> Verdict | Seen:

@@ -79,7 +79,8 @@ def reference(world: int) -> torch.Tensor:
 def rank_report(function, rank: int, world: int) -> Verdict | None:
     """Four steps on this rank: what is wrong with them, or None."""
     warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
-    w, state, rows = weights(), {}, []
+    w, rows = weights(), []
+    state: dict = {}
     for step in range(1, STEPS + 1):
         with counted() as calls:
             returned = function(w, gradient(step, rank), state, step, LR)
