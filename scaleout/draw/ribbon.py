@@ -20,27 +20,11 @@ HIGH = 4.0  # widths of x: as wide as the first matrix has room to be drawn
 
 
 @dataclass(frozen=True)
-class Part:
-    """A tensor: the fields of `sheets.Sheet`, its width and height in widths of x."""
-
-    name: str
-    width: float
-    height: float
-    fill: str
-    parts: int = 1
-    cut: str = "columns"
-    copies: int = 1
-    partial: bool = False
-    strong: float = 1.0
-    title: str = ""
-
-
-@dataclass(frozen=True)
 class Group:
     """Tensors that one matrix product takes or gives, side by side or one above the other, with a heading above and a
     note beneath."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[Sheet, ...]  # in widths of x, and not placed yet
     heading: str = ""
     note: str = ""
     short: str = ""  # instead of `heading` where there is little room
@@ -209,21 +193,10 @@ def _boxes(group: Group, place: str, y: float, room: Room) -> list[tuple[float, 
     return boxes
 
 
-def _sheet(part: Part, box: tuple[float, float, float, float], half: str, lit: int) -> str:
-    return draw(
-        Sheet(
-            f"{half}-{part.name}",
-            *box,
-            part.fill,
-            part.parts,
-            part.cut,
-            part.copies,
-            part.partial,
-            min(lit // part.copies, part.parts - 1),
-            part.strong,
-            part.title,
-        )
-    )
+def _sheet(part: Sheet, box: tuple[float, float, float, float], half: str, lit: int) -> str:
+    x, y, width, height = box
+    placed = replace(part, name=f"{half}-{part.name}", x=x, y=y, width=width, height=height)
+    return draw(replace(placed, lit=min(lit // part.copies, part.parts - 1)))
 
 
 def _knife(group: Group, place: str, half: str, box: tuple[float, float, float, float], room: Room) -> str:

@@ -114,7 +114,7 @@ def _bars(frame: Frame) -> str:
             svg.rect(frame.left, y, long, frame.high, FILLS[name], title=f"{name}: {took(seconds)}", mark=f"bar {name}")
         )
         if abs(before - long) > 1:
-            parts.append(_outline(frame.left, y, before, frame.high))
+            parts.append(svg.frame(frame.left, y, before, frame.high, dash="3 3"))
         tall = name == setting.tallest
         words = took(seconds) if seconds >= 0.0005 else "0"
         x, inside = frame.left + max(long, before if abs(before - long) > 1 else 0) + 6, False
@@ -123,11 +123,6 @@ def _bars(frame: Frame) -> str:
         parts.append(svg.text(x, y + frame.high - (5 if frame.wide else 2), words, anchor="end" if inside else "start",
                               bold=tall, size=svg.SMALL, halo=True, mark=f"seconds {name}"))  # fmt: skip
     return "".join(parts)
-
-
-def _outline(x: float, y: float, wide: float, high: float) -> str:
-    """What a bar was before any lever was pressed."""
-    return svg.frame(x, y, wide, high, dash="3 3")
 
 
 def _sum(frame: Frame) -> str:
@@ -140,7 +135,7 @@ def _sum(frame: Frame) -> str:
         x += long
     before = setting.before.seconds * frame.scale
     if abs(before - (x - frame.left)) > 1:
-        parts.append(_outline(frame.left, y, before, frame.high))
+        parts.append(svg.frame(frame.left, y, before, frame.high, dash="3 3"))
     if frame.wide:
         parts.append(svg.text(x + 6, y + frame.high - 5, took(setting.seconds), bold=True, halo=True, mark="seconds"))
     return "".join(parts)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import chain, product
 
 from scaleout.draw import svg
+from scaleout.draw.spots import meet
 from scaleout.views.base import kept
 from scaleout.views.mesh import nodes
 from scaleout.views.mesh.frame import Frame
@@ -71,7 +72,7 @@ def _place(
         for x, y in chain.from_iterable(_candidates(line, wide, ROW * len(rows)) for line in wires):
             box = _around(x, y, rows, "start", False)
             inside = box[0] >= 1 and box[2] <= frame.width - 1 and box[3] < frame.places.chips
-            if not inside or any(_overlap(box, place) for place in occupied):
+            if not inside or any(meet(box, place) for place in occupied):
                 continue
             clear = [(line, CLEAR) for line in wires] + [(line, distance) for line in other_wires]
             if not any(_crosses(line, box, gap) for line, gap in clear):
@@ -90,10 +91,6 @@ def _candidates(line: Line, wide: float, high: float) -> Iterator[tuple[float, f
         yield x - wide / 2, y + CLEAR + 11
         yield x + CLEAR, y - CLEAR - (high - ROW)
         yield x - CLEAR - wide, y + CLEAR + 10
-
-
-def _overlap(a: Box, b: Box) -> bool:
-    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
 def _crosses(line: Line, box: Box, distance: float) -> bool:

@@ -52,7 +52,7 @@ def drawn(setting: Setting, width: int, top: float) -> str:
             parts.append(_bar(plan, kind, left, y, high, scale))
             if name == "yours":
                 long = scale * (plan.seconds if kind == "seconds" else plan.bytes)
-                parts.append(_dashed(left, y, long, high))
+                parts.append(svg.frame(left, y, long, high, "key", 1.5, "4 2"))
     limit = left + setting.usable * (right - left) / (1.02 * most_bytes)
     low = top + half + 17 + len(plans) * pitch
     parts.append(svg.line(limit, top + half + 14, limit, low, "accent", 2, "4 2", mark="room"))
@@ -97,7 +97,3 @@ def _bar(plan: Plan, kind: str, x: float, y: float, high: float, scale: float) -
             pieces.append(stretch(part, x, y, long, high, f"{part.name}: {words}"))
         x += long
     return "".join(pieces)
-
-
-def _dashed(x: float, y: float, long: float, high: float) -> str:
-    return svg.frame(x, y, long, high, "key", 1.5, "4 2")

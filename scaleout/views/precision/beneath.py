@@ -46,7 +46,10 @@ def _cell(axes: Axes, part: str, x: float, y: float, wide: float, alive: bool) -
     s = axes.setting
     value = "head" if part in HEADS.values() else part
     mine, inner = s.part == value, wide - 2
-    body, frame = [svg.rect(x + 1, y, inner, HIGH, "grid", opacity=0.4)], _frame(x + 1, y, inner, HIGH)
+    body, frame = (
+        [svg.rect(x + 1, y, inner, HIGH, "grid", opacity=0.4)],
+        svg.frame(x + 1, y, inner, HIGH, "ink", 2, mark="chosen"),
+    )
     kind = (SHORT if wide > 34 else TINY).get(part.partition(", ")[2], "")
     caption = (
         svg.text(
@@ -78,10 +81,6 @@ def _figure(share: float) -> str:
     """Percent in two letters."""
     value = 100 * share
     return "0" if not value else "<1" if value < 0.5 else f"{value:.0f}"
-
-
-def _frame(x: float, y: float, wide: float, high: float) -> str:
-    return svg.frame(x, y, wide, high, "ink", 2, mark="chosen")
 
 
 # --- the search -----------------------------------------------------------------------------------------------------
