@@ -17,6 +17,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, wrong
 from scaleout.exercises.ranks.count import counted
+from scaleout.exercises.ranks.sure import all_right
 
 SIZES = (600, 351, 1000, 451)  # elements of the units: two of them need padding
 ROOM = 4 * max(SIZES)  # bytes of the largest unit: what a buffer needs that holds one unit after the other
@@ -290,13 +291,14 @@ def _talk(calls: counted, world: int) -> Fault:
     return None
 
 
-def judge(reports: list, world: int) -> Verdict:
-    """Every rank's step was right."""
-    return Verdict(
-        True,
-        f"right: {world} ranks gathered {len(SIZES)} units one at a time, freed each, and keep only their "
+CHECK = Check(
+    "scaleout.exercises.fsdp.ranks",
+    "sharded_step",
+    (2,),
+    rank_report,
+    all_right(
+        f"right: {{}} ranks gathered {len(SIZES)} units one at a time, freed each, and keep only their "
         "shard of the mean gradient",
-    )
-
-
-CHECK = Check("scaleout.exercises.fsdp.ranks", "sharded_step", (2,), rank_report, judge, wait_seconds=10)
+    ),
+    wait_seconds=10,
+)

@@ -14,7 +14,7 @@ from torch import nn
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.pipeline.ranks.step import CLOSE, alone, data, flat, model
 from scaleout.exercises.ranks.check import Check, wrong
-from scaleout.exercises.ranks.sure import TELLING
+from scaleout.exercises.ranks.sure import TELLING, all_right
 
 MICRO_BATCHES = 3
 ROUNDS = range(TELLING)  # each with data of its own: a mistake is named where all of them show it
@@ -125,15 +125,15 @@ def explain(error: Exception) -> Verdict | None:
     return wrong("the first call freed what autograd had saved for the second: pass retain_graph=True", "freed")
 
 
-def judge(reports: list, world: int) -> Verdict:
-    """Both ranks' halves were right."""
-    return Verdict(
-        True,
-        f"right: {world} ranks sent {MICRO_BATCHES} input gradients first and computed the weights' gradients "
-        "afterwards, equal to those of backward()",
-    )
-
-
 CHECK = Check(
-    "scaleout.exercises.pipeline.ranks", "split_backward", (2,), rank_report, judge, wait_seconds=5, explain=explain
+    "scaleout.exercises.pipeline.ranks",
+    "split_backward",
+    (2,),
+    rank_report,
+    all_right(
+        f"right: {{}} ranks sent {MICRO_BATCHES} input gradients first and computed the weights' gradients "
+        "afterwards, equal to those of backward()",
+    ),
+    wait_seconds=5,
+    explain=explain,
 )

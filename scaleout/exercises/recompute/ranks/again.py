@@ -17,7 +17,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, wrong
 from scaleout.exercises.ranks.count import counted
-from scaleout.exercises.ranks.sure import Fault, Seen, judged
+from scaleout.exercises.ranks.sure import Fault, Seen, by_mistakes
 
 ROWS, WIDTH = 48, 64
 CLOSE = 1e-5  # of numbers of about 1, in fp32
@@ -295,17 +295,12 @@ def explain(error: Exception) -> Verdict | None:
     return next((wrong(words, slip) for mark, slip, words in _KNOWN if mark in str(error)), None)
 
 
-def judge(reports: list[list[Seen]], world: int) -> Verdict:
-    """Every rank had the gradients of a plain run."""
-    return judged(reports, WORDS, f"right on {world} processes")
-
-
 CHECK = Check(
     "scaleout.exercises.recompute.ranks",
     "again",
     (1, 2),
     rank_report,
-    judge,
+    by_mistakes(WORDS),
     wait_seconds=5,
     explain=explain,
     right="right on 1 and 2 processes: the gradients of a plain run, the same elements dropped, and nothing saved "

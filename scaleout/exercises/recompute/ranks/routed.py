@@ -11,7 +11,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, wrong
 from scaleout.exercises.ranks.count import counted
-from scaleout.exercises.ranks.sure import Fault, Seen, judged
+from scaleout.exercises.ranks.sure import Fault, Seen, by_mistakes
 
 TOKENS, WIDTH, EXPERTS = 12, 6, 4
 INSIDE = 16 * WIDTH  # of an expert: much more than what goes in and comes out
@@ -230,17 +230,12 @@ def close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
     return actual.shape == expected.shape and torch.allclose(actual, expected, rtol=CLOSE, atol=CLOSE)
 
 
-def judge(reports: list[list[Seen]], world: int) -> Verdict:
-    """All cases were right on every rank."""
-    return judged(reports, WORDS, f"right on {world} processes")
-
-
 CHECK = Check(
     "scaleout.exercises.recompute.ranks",
     "routed",
     (2,),
     rank_report,
-    judge,
+    by_mistakes(WORDS),
     wait_seconds=5,
     right="right on 2 processes: each token's gradient went through the expert that processed it, and "
     "nothing was saved inside",

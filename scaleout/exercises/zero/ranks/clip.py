@@ -15,7 +15,7 @@ import torch
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, wrong
 from scaleout.exercises.ranks.count import counted
-from scaleout.exercises.ranks.sure import Fault, Seen, judged
+from scaleout.exercises.ranks.sure import Fault, Seen, by_mistakes
 
 CLOSE = 1e-4  # relative; clip_grad_norm_ adds 1e-6 to the norm, and a norm is added up in another order
 OVERHEAD = 1000  # bytes that a rank may send to each other one: a number or two, be they wrapped as objects
@@ -188,17 +188,12 @@ def _all_close(actual: list[torch.Tensor], expected: list[torch.Tensor]) -> bool
     )
 
 
-def judge(reports: list[list[Seen]], world: int) -> Verdict:
-    """Every rank clipped as one process would."""
-    return judged(reports, WORDS, f"right on {world} processes")
-
-
 CHECK = Check(
     "scaleout.exercises.zero.ranks",
     "clip_sharded",
     (2, 3),
     rank_report,
-    judge,
+    by_mistakes(WORDS),
     wait_seconds=5,
     right="right on 2 and 3 processes: one norm, and the same factor on every rank",
 )
