@@ -266,7 +266,7 @@ def saved(run, x, model, modules=()):
     those in whose forward it counts; none: everywhere."""
     weights, seen, entered = {storage(p).data_ptr() for p in model.parameters()}, {}, []
     handles = [module.register_forward_pre_hook(lambda *_: entered.append(1)) for module in modules]
-    handles += [module.register_forward_hook(lambda *_: entered.pop()) for module in modules]
+    handles += [module.register_forward_hook(lambda *_: entered.clear()) for module in modules]
 
     def pack(tensor):
         kept = storage(tensor)
