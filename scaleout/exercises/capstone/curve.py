@@ -42,8 +42,8 @@ def _table() -> str:
 
 
 _JOB = (
-    f"{NAME} trains with FSDP on H100s, one GPU per node, each with one NIC of 400 Gbit/s. At every size a step "
-    f"has the same batch, {_BATCH} sequences of {_SEQ:,} tokens:\n\n{_table()}\n\n"
+    f"{NAME} trains with FSDP on H100s, one GPU per node, with one NIC of 400 Gbit/s. Every step has the same "
+    f"batch, {_BATCH} sequences of {_SEQ:,} tokens:\n\n{_table()}\n\n"
 )
 
 READ = Number(

@@ -62,7 +62,7 @@ FOUR_JOBS = Choice(
     f"```\n{_MOMENTS}\n```\n\n"
     f"At the end of the forward pass, **{ACTIVATIONS / GB:.0f} GB** are the blocks' activations; in the update there "
     "are none.\n\n- Recomputing the **cheap** tensors (norms, SiLU, SiLU times up, a copy) frees "
-    f"{FREES['cheap'] / GB:.0f} GB of them and makes the step {COSTS['cheap']:.0%} longer (with FSDP on 8 H100).\n"
+    f"{FREES['cheap'] / GB:.0f} GB of them and makes the step {COSTS['cheap']:.0%} longer.\n"
     f"- Recomputing **everything** frees {FREES['all'] / GB:.0f} GB and makes it {COSTS['all']:.0%} longer.\n\n"
     "What does each job do?",
     hints=(
@@ -70,6 +70,7 @@ FOUR_JOBS = Choice(
         "Subtract what each way frees from the moment at which it frees it.",
     ),
     solution=f"```\n{_PEAKS}\n```\n\n"
+    "(The step times are those of FSDP on 8 H100.) "
     "**A** fits and recomputes nothing: free memory that nobody uses is worth nothing. **B** lacks 12 GB at the end "
     f"of the forward pass; the cheap tensors give {FREES['cheap'] / GB:.0f} GB for almost no time. **C** lacks 28 GB, "
     "more than the cheap tensors have, and needs everything or nearly everything: it could recompute the cheap tensors "
