@@ -57,7 +57,8 @@ def draw(width: float, lanes: Sequence[Lane], limit: float, keys: Sequence[tuple
     for i, lane in enumerate(lanes):
         base = top + pitch * i + head + LANE / 2
         marks += _lane(lane, base, left, x, svg.broad(width))
-    return svg.figure(width, bottom + below + 18, "".join([*marks, _keys(keys, left, bottom + below)]), _label(lanes))
+    label = "Errors of predictions: " + "; ".join(f"{lane.name}, {lane.words}" for lane in lanes)
+    return svg.figure(width, bottom + below + 18, "".join([*marks, _keys(keys, left, bottom + below)]), label)
 
 
 def _lane(lane: Lane, base: float, left: float, x, wide: bool) -> list[str]:
@@ -87,7 +88,3 @@ def _keys(keys: Sequence[tuple[str, str]], left: float, y: float) -> str:
         marks.append(svg.text(x + 15, y + 1, words, fill="muted", size=svg.SMALL))
         x += 30 + svg.measure(words, svg.SMALL)
     return "".join(marks)
-
-
-def _label(lanes: Sequence[Lane]) -> str:
-    return "Errors of predictions: " + "; ".join(f"{lane.name}, {lane.words}" for lane in lanes)

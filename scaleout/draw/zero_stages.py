@@ -42,7 +42,11 @@ def state_bytes(stage: int) -> int:
 def _panel(stage: int, name: str, width: float, unit: float, below: float) -> Block:
     """below: space under it."""
     rows = tuple(ownership.Row(kind, size, FILLS.get(kind, "c2")) for kind, size in zero.widths(RECIPE).items())
-    owned = {kind: _owned(stage >= zero.splits(kind)) for kind in zero.widths(RECIPE)}
+    ranks = range(RANKS)
+    owned = {
+        kind: [[int(stage < zero.splits(kind) or shard == rank) for shard in ranks] for rank in ranks]
+        for kind in zero.widths(RECIPE)
+    }
     grid = ownership.Grid(rows, RANKS, 0.0, 0.0, width, unit, column_gap=5, row_gap=2)
 
     def states(x: float, y: float) -> str:
@@ -53,10 +57,6 @@ def _panel(stage: int, name: str, width: float, unit: float, below: float) -> Bl
     text = f"{size / 1e9:.1f} GB per GPU" if fits else f"{size / 1e9:.1f} GB: too much"
     total = room.words(text, room.BASELINE + below, bold=True, size=svg.SMALL, fill="ink" if fits else "accent")
     return room.column(room.title(name), Block(width, grid.bottom + 4, states), total)
-
-
-def _owned(split: bool) -> list[list[int]]:
-    return [[int(not split or shard == rank) for shard in range(RANKS)] for rank in range(RANKS)]
 
 
 # --- an all-reduce ------------------------------------------------------------------------------------------------

@@ -208,7 +208,7 @@ class Rounds(Alternation):
                 "measured": {"seconds": middle},
                 "predicted": {},
                 "loss": self.losses[name][-1],
-                "counts": _text(way.counted(batch)),
+                "counts": {phase: dict(collectives) for phase, collectives in way.counted(batch).items()},
                 "wanted": predicted_counts(*size, via, sequence),
             }
             for figure, counts in (("measured", row["counts"]), ("predicted", row["wanted"])):
@@ -224,10 +224,6 @@ class Rounds(Alternation):
                     row["measured"]["exposed"] = max(0.0, middle - (seconds - exposed))
             rows[name] = row
         return rows
-
-
-def _text(counts):
-    return {phase: dict(collectives) for phase, collectives in counts.items()}
 
 
 def names(o):

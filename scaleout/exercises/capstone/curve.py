@@ -37,13 +37,10 @@ KNEE = max(p for p in CURVE if compute(p) > communication(p))
 _SENT_GB = fsdp_sent(PARAMETERS, KNEE, "bf16", "fp32") / GB
 
 
-def _table() -> str:
-    return "\n".join(f"- {p} GPUs: {seconds:.2f} s per step" for p, seconds in CURVE.items())
-
-
+_TABLE = "\n".join(f"- {p} GPUs: {seconds:.2f} s per step" for p, seconds in CURVE.items())
 _JOB = (
     f"{NAME} trains with FSDP on H100s, one GPU per node, with one NIC of 400 Gbit/s. Every step has the same "
-    f"batch, {_BATCH} sequences of {_SEQ:,} tokens:\n\n{_table()}\n\n"
+    f"batch, {_BATCH} sequences of {_SEQ:,} tokens:\n\n{_TABLE}\n\n"
 )
 
 READ = Number(

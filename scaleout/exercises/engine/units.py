@@ -140,7 +140,8 @@ def parse(
 
     Raises ValueError, one line that says what would be right.
     """
-    example = f"write a number and a unit, such as {_example(default)}"
+    size = "1.2e10 bytes" if default == "bytes" else f"12.5 {default}"
+    example = f"write a number and a unit, such as {size}"
     text, unit = _parts(answer, example)
     text = _worded(_terms(text), dimension)
     if not text:
@@ -213,10 +214,6 @@ def show(base: float, unit: str, dimension: str) -> str:
     if digits == "1":
         unit = re.sub("^(byte|parameter|step|sequence)s", r"\1", unit)
     return f"{digits} {unit}"
-
-
-def _example(unit: str) -> str:
-    return {"bytes": "1.2e10 bytes"}.get(unit, f"12.5 {unit}")
 
 
 def _unwritten(number: float, dimension: str) -> str:
