@@ -108,7 +108,7 @@ def test_the_sentence_names_what_limits_and_a_change_that_keeps_its_promise():
     rates = [shown(slow | more)["values"]["strong_tokens_per_second"] for more in ({}, {"link": "node-ib"})]
     assert rates[1] / rates[0] == pytest.approx(float(times), rel=0.01)
     alone = shown({"world": 8, "checkpointing": "full"})["sentence"]
-    assert "The limit is the GPU, at 40% of its peak; communication takes 4.5% of the step." in alone
+    assert "The limit is the GPU, at 40% of its peak; communication takes 4.5% of a step." in alone
     eager = shown({"world": 8, "checkpointing": "full", "program": "eager"})["sentence"]
     assert "Try **torch.compile**: 1.1" in eager
 
@@ -171,8 +171,8 @@ def test_sharding_over_all_wins_until_its_latency_shows():
 # --- the advice ---------------------------------------------------------------------------------------------------
 
 LEVERS = {
-    "2 times the global batch, if the loss allows it": lambda at: {"batch": 2 * at["batch"]},
-    "4 times the global batch, if the loss allows it": lambda at: {"batch": 4 * at["batch"]},
+    "2 times the batch, if the loss allows": lambda at: {"batch": 2 * at["batch"]},
+    "4 times the batch, if the loss allows": lambda at: {"batch": 4 * at["batch"]},
     "nodes of 8 with InfiniBand": lambda at: {"link": "node-ib"},
     "torch.compile": lambda at: {"program": "compiled"},
 } | {words: lambda at, key=key: {"sharding": key} for key, words in levers.SHARDINGS.items()}
@@ -180,8 +180,8 @@ LEVERS = {
 
 # Where each is the best one; what FSDP over all GPUs would help seldom fits without it.
 BEST = {
-    "2 times the global batch, if the loss allows it": {},
-    "4 times the global batch, if the loss allows it": {"model": "gpt2", "world": 64},
+    "2 times the batch, if the loss allows": {},
+    "4 times the batch, if the loss allows": {"model": "gpt2", "world": 64},
     "nodes of 8 with InfiniBand": {"device": "b200", "link": "node-100g", "world": 16},
     "torch.compile": {"program": "eager", "each": 1},
     levers.SHARDINGS["ddp"]: {"model": "gpt2-xl", "batch": 4096, "each": 1},

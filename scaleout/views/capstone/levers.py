@@ -33,13 +33,13 @@ def limit(setting: Setting, values: dict) -> str:
             "time is idle. "
         )
     text = (
-        f"The limit is communication, {values['strong_exposed']:.0%} of the step with "
+        f"The limit is communication, {values['strong_exposed']:.0%} of a step at "
         f"{count(values['sequences_each'], 'sequence')} per GPU. "
     )
     if values["strong_exposed"] < WORTH:
         text = (
             f"The limit is the GPU, at {values['strong_mfu']:.0%} of its peak; communication takes "
-            f"{values['strong_exposed']:.1%} of the step. "
+            f"{values['strong_exposed']:.1%} of a step. "
         )
     times, words = max(_gains(setting, values["strong_tokens_per_second"]), default=(1.0, ""))
     return text + (f"Try **{words}**: {quantity(times)} times the tokens/s. " if times > 1 + WORTH else "")
@@ -51,7 +51,7 @@ def _gains(setting: Setting, pace: float) -> list[tuple[float, str]]:
     if setting.program != "compiled":
         changes.append((PROGRAMS["compiled"].label, {"program": "compiled"}))
     changes += [
-        (f"{times} times the global batch, if the loss allows it", {"batch": times * setting.batch})
+        (f"{times} times the batch, if the loss allows", {"batch": times * setting.batch})
         for times in (2, 4)
         if times * setting.batch <= SEQUENCES
     ]

@@ -45,7 +45,7 @@ CONTROLS = (
           step=1),
     play("moment", "Time", MOMENTS, 0, MOMENTS),
     slider("batch", "Micro-batch: sequences per GPU", 16, 1, 64, log=True),
-    select("link", "Joined by", "ethernet-100g", [(key, words) for key, (*_, words) in LINKS.items()]),
+    select("link", "Connected by", "ethernet-100g", [(key, words) for key, (*_, words) in LINKS.items()]),
     select("compression", "Compression of gradients", "none", COMPRESSION),
     slider("ranks", "GPUs (ranks)", 16, 1, 512, log=True),
     *more(

@@ -9,12 +9,12 @@ from scaleout.views import lever
 from scaleout.views.choices import NAMES
 from scaleout.views.ddp.levers import WORTH
 from scaleout.views.lever import Lever
-from scaleout.words.amounts import quantity, took
+from scaleout.words.amounts import count, quantity, took
 
 
 def sentence(setting, values: dict) -> str:
     """The result, and what causes it."""
-    start = f"{NAMES[setting.model]} on {_gpus(setting.ranks)}: a step takes {took(values['step_seconds'])}"
+    start = f"{NAMES[setting.model]} on {count(setting.ranks, 'GPU')}: a step takes {took(values['step_seconds'])}"
     text = f"{start}. One GPU has nothing to exchange: use two or more."
     if setting.ranks > 1:
         exposed = f"{took(values['exposed_seconds'])} ({values['exposed_percent']:.1f}%)"
@@ -53,10 +53,6 @@ def advice(best: Lever | None, efficiency: float) -> str:
     """The one lever worth trying where the `efficiency` is reached."""
     best = best.giving(f"{best.after.efficiency:.0%} efficiency") if best else None
     return lever.sentence(best, f"No single change here adds two points to the efficiency of {efficiency:.0%}.")
-
-
-def _gpus(count: int) -> str:
-    return f"{count} GPU{'s' if count > 1 else ''}"
 
 
 def law(setting, values: dict) -> list[str]:

@@ -36,7 +36,7 @@ CONTROLS = (
         select("model", "Model", "llama-3-8b", [(key, NAMES[key]) for key in MODELS]),
         select("device", "GPU", "h100-sxm", cards()),
         select("ranks", "GPUs (ranks)", "16", _POWERS[:11]),
-        select("link", "Joined by", "node-ib", [(key, words) for key, (*_, words) in LINKS.items()]),
+        select("link", "Connected by", "node-ib", [(key, words) for key, (*_, words) in LINKS.items()]),
         slider("prefetch", "Units prefetched", 1, 0, 4),
         select("over", "Shard over", "all", list(SHARD_GROUPS.items())),
         select("seq", "Tokens per sequence", "4096", _POWERS[7:15]),
