@@ -1,14 +1,14 @@
 """Rates of a process, fitted to the times that `labs/calibrate.py` measured, in place of the `Rates` of a datasheet.
 
-A profile holds seconds of some linear layers, of attention, of kernels that only move bytes, of updates, and of what
-the host takes for a block, with all processes at work. Their constants are fitted here. An older profile without them
-has one rate of matrix multiplications and one of copies, which then stand for everything.
+A profile holds seconds of some linear layers, of attention, of kernels that only move bytes, of updates, of what the
+host takes for a block, and of what replicas add to a step, with all processes at work. Their constants are fitted here.
+An older profile without them has one rate of matrix multiplications and one of copies, which then stand for everything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import astuple, dataclass, replace
 from itertools import combinations
 
 from scaleout.spec import checks
@@ -20,7 +20,38 @@ from scaleout.timing.rates import MATMULS, Overhead, Rates
 ADAMW_BYTES = 28
 LINEARS = 6  # layers of the block whose host time is measured: q, k, v, out, up, down
 WIDTH = 4  # bytes of an element, for products that are bound by them; in 16 bits those move half
+PHASES = ("forward", "backward", "rest")  # of `measure.units`
 INFINITE = 1e30  # FLOP/s where multiplications take no time beside the rest
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What a way to keep replicas takes of a step beside the model, all that it sends included. forward, backward: of a
+    micro-batch, (seconds, of each unit of weights, of each byte of weights on a rank); rest: after the update. update:
+    the optimizer's step, (seconds of a tensor of the model, of a parameter that the rank steps)."""
+
+    forward: tuple[float, float]
+    backward: tuple[float, float]
+    rest: tuple[float, float]
+    update: tuple[float, float]
+
+    def seconds(self, units: int, size: int, forwards: int, backwards: int) -> float:
+        """Seconds beside the model of a step with so many units and bytes of weights, forwards, and reductions."""
+        times = forwards, backwards, 1
+        return sum(
+            n * (units * unit + size * byte)
+            for n, (unit, byte) in zip(times, (self.forward, self.backward, self.rest), strict=True)
+        )
+
+
+def exchanges(profile: dict) -> dict[str, Exchange]:
+    """{way of `measure.units`: Exchange} of a profile; an older one has none."""
+    ways = {}
+    for way, points in ((profile.get("kernels") or {}).get("units") or {}).items():
+        rows = [(point["units"], point["bytes"]) for point in points]
+        phases = [fit(rows, [point[phase] for point in points], 2) for phase in PHASES]
+        ways[way] = Exchange(*phases, _update([point | {"seconds": point["update"]} for point in points]))
+    return ways
 
 
 def profile_rates(profile: dict, dtype: str = "fp32", share: float | None = None, foreach: bool = True) -> Rates:
@@ -53,7 +84,7 @@ def profile_rates(profile: dict, dtype: str = "fp32", share: float | None = None
     linear_seconds, times = _backward(linears, reached_rates)
     queued = profile.get("device_kind") == "cuda"
     reached_rates = replace(reached_rates, linear_seconds=linear_seconds, backward_times=times or 1.0, queued=queued)
-    return _hosted(reached_rates, kernels.get("host", ()))
+    return _together(_hosted(reached_rates, kernels.get("host", ())), kernels.get("together", 1.0))
 
 
 def lacking(profile: dict | None) -> list[str]:
@@ -116,6 +147,17 @@ def _hosted(rates: Rates, points: Sequence[dict]) -> Rates:
         blocks.append(max(0.0, block - LINEARS * counted - rates.overhead.call[phase] * (not rates.queued)))
         ends.append(max(0.0, small[name] - fewest * block - counted))
     return replace(rates, block_seconds=tuple(blocks), ends_seconds=tuple(ends))
+
+
+def _together(rates: Rates, times: float) -> Rates:
+    """The rates of kernels that each take so many times longer in a whole model than alone."""
+    slower = {name: getattr(rates, name) / times for name in ("matmul_flop_per_s", "memory_bytes_per_s")} | {
+        name: getattr(rates, name) * times for name in ("kernel_seconds", "operand_seconds", "linear_seconds")
+    }
+    pairs = {name: tuple(times * value for value in getattr(rates, name)) for name in ("block_seconds", "ends_seconds")}
+    pairs["attention_flop_per_s"] = tuple(value / times for value in rates.attention_flop_per_s)
+    overhead = Overhead(*(tuple(times * value for value in pair) for pair in astuple(rates.overhead)))
+    return replace(rates, **slower, **pairs, overhead=overhead)
 
 
 def _update(points: Sequence[dict]) -> tuple[float, float]:
