@@ -81,8 +81,10 @@ def sizes(o, world):
 
 def collective_point(s, name, size, o, n, group):
     """(bytes, seconds) of one collective at one size, of a group of n ranks and of its like at once."""
-    buffer = torch.zeros(size // 4, device=s.device)
-    return size, repeat(s, collectives.backend(name, buffer, n, group), o.seconds / 4)
+    buffer, x = torch.zeros(size // 4, device=s.device), torch.randn(o.tokens, o.hidden, device=s.device)
+    weight, y = torch.randn(o.hidden, 4 * o.hidden, device=s.device), x.new_empty(o.tokens, 4 * o.hidden)
+    product = lambda: torch.mm(x, weight, out=y)  # noqa: E731
+    return size, collectives.between(s, collectives.backend(name, buffer, n, group), product, o.seconds / 4)
 
 
 def measure(s, o):
