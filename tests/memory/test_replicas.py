@@ -37,6 +37,23 @@ def test_states_are_cut_by_the_ranks_that_share_a_copy(recipe, shards):
     assert two_axes == pytest.approx(one_axis / 2, rel=2e-3)  # norms are on both
 
 
+@pytest.mark.parametrize("changes", [{}, {"shards": 8}, {"tp": 2}, {"offload": "parameters"}])
+def test_torchtitan_has_fp32_shards_alone(changes):
+    """Its weights are fp32 and `fully_shard` casts what it gathers: 16 bytes, not 18, and at each moment so much less.
+    With stage 2 it keeps the 16-bit weights that it gathered, as everybody does."""
+    job = WIDE.other(recipe=MAIN, **changes)
+    usual, titan = rank_account(job), rank_account(job.other(program="compiled"))
+    shards = 2 * N / job.shards / job.layout.tp
+    places = [usual, titan]
+    total = [sum(account.states.values()) + sum(account.host.values()) for account in places]
+    assert total[0] / shards == pytest.approx(9, rel=2e-3) and total[1] / shards == pytest.approx(8, rel=2e-3)
+    if not changes.get("offload"):
+        assert usual.peak_bytes - titan.peak_bytes == pytest.approx(shards, rel=2e-3)
+        assert sum(usual.rest.values()) - sum(titan.rest.values()) == pytest.approx(shards, rel=2e-3)
+    two = job.other(zero=2, offload="none", recipe=MAIN)
+    assert rank_account(two) == rank_account(two.other(program="compiled"))
+
+
 @pytest.mark.parametrize(
     "changes",
     [{}, {"shards": 8}, {"shards": 1}, {"reshard": 8}, {"zero": 2, "reshard": False}, {"offload": "parameters"},
