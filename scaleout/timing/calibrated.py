@@ -8,7 +8,7 @@ An older profile without them has one rate of matrix multiplications and one of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from scaleout.spec import checks
@@ -49,8 +49,9 @@ def exchanges(profile: dict) -> dict[str, Exchange]:
     ways = {}
     for way, points in ((profile.get("kernels") or {}).get("units") or {}).items():
         rows = [(point["units"], point["bytes"]) for point in points]
-        phases = [fit(rows, [point[phase] for point in points], 2) for phase in PHASES]
-        ways[way] = Exchange(*phases, _update([point | {"seconds": point["update"]} for point in points]))
+        forward, backward, rest = (_pair(rows, [point[phase] for point in points]) for phase in PHASES)
+        update = _update([point | {"seconds": point["update"]} for point in points])
+        ways[way] = Exchange(forward, backward, rest, update)
     return ways
 
 
@@ -64,10 +65,11 @@ def profile_rates(profile: dict, dtype: str = "fp32", share: float | None = None
     if share is not None or not kernels:
         reached = peak * (share or 1.0)
         return Rates(peak, reached, (reached, reached), copies)
-    linears = kernels.get("matmul", {}).get(dtype, ())
-    launch, thin, flop, operand, moved = _forward(linears, kernels.get("moved", ()))
+    times = kernels.get("together", 1.0)
+    linears, points = (_longer(kernels.get(kind, {}).get(dtype, ()), times) for kind in ("matmul", "attention"))
+    launch, thin, flop, operand, moved = _forward(linears, _longer(kernels.get("moved", ()), times))
     flop, thin = (flop, thin) if flop else (1 / peak, 0.0)
-    rates, overhead = _attention(kernels.get("attention", {}).get(dtype, ()), 1 / flop)
+    rates, overhead = _attention(points, 1 / flop)
     tensor, per_parameter = _update(kernels.get("update", {}).get("foreach" if foreach else "single", ()))
     reached_rates = Rates(
         peak,
@@ -81,10 +83,10 @@ def profile_rates(profile: dict, dtype: str = "fp32", share: float | None = None
         update_bytes_per_s=PROGRAMS["eager"].update_passes * ADAMW_BYTES / per_parameter if per_parameter else 0.0,
         tensor_seconds=tensor,
     )
-    linear_seconds, times = _backward(linears, reached_rates)
+    linear_seconds, backward = _backward(linears, reached_rates)
     queued = profile.get("device_kind") == "cuda"
-    reached_rates = replace(reached_rates, linear_seconds=linear_seconds, backward_times=times or 1.0, queued=queued)
-    return _together(_hosted(reached_rates, kernels.get("host", ())), kernels.get("together", 1.0))
+    reached_rates = replace(reached_rates, linear_seconds=linear_seconds, backward_times=backward or 1.0, queued=queued)
+    return _hosted(reached_rates, _longer(kernels.get("host", ()), times))
 
 
 def lacking(profile: dict | None) -> list[str]:
@@ -111,11 +113,11 @@ def _forward(linears: Sequence[dict], moved: Sequence[dict]) -> tuple[float, ...
     return fit(rows, seconds, 5)
 
 
-def _backward(linears: Sequence[dict], rates: Rates) -> tuple[float, ...]:
+def _backward(linears: Sequence[dict], rates: Rates) -> tuple[float, float]:
     """A linear layer's backward: seconds beside its two multiplications, and what these take, relative to forward's
     of their shapes."""
     rows = [(1, rates.backward(layer["rows"], layer["columns"], layer["depth"], WIDTH)[0]) for layer in linears]
-    return fit(rows, [layer["backward"] for layer in linears], 2)
+    return _pair(rows, [layer["backward"] for layer in linears])
 
 
 def _attention(points: Sequence[dict], rate: float) -> tuple[tuple[float, float], Overhead]:
@@ -149,22 +151,22 @@ def _hosted(rates: Rates, points: Sequence[dict]) -> Rates:
     return replace(rates, block_seconds=tuple(blocks), ends_seconds=tuple(ends))
 
 
-def _together(rates: Rates, times: float) -> Rates:
-    """The rates of kernels that each take so many times longer in a whole model than alone."""
-    slower = {name: getattr(rates, name) / times for name in ("matmul_flop_per_s", "memory_bytes_per_s")} | {
-        name: getattr(rates, name) * times for name in ("kernel_seconds", "operand_seconds", "linear_seconds")
-    }
-    pairs = {name: tuple(times * value for value in getattr(rates, name)) for name in ("block_seconds", "ends_seconds")}
-    pairs["attention_flop_per_s"] = tuple(value / times for value in rates.attention_flop_per_s)
-    overhead = Overhead(*(tuple(times * value for value in pair) for pair in astuple(rates.overhead)))
-    return replace(rates, **slower, **pairs, overhead=overhead)
+def _longer(rows: Iterable[dict], times: float) -> list[dict]:
+    """What was measured of kernels alone, each so many times as long: as they are in a whole model."""
+    spans = ("forward", "backward", "seconds")
+    return [row | {name: times * row[name] for name in spans if name in row} for row in rows]
 
 
 def _update(points: Sequence[dict]) -> tuple[float, float]:
     """Seconds that an optimizer's step takes for each tensor, and for each parameter."""
     rows = [(point["tensors"], point["parameters"]) for point in points]
-    tensor, parameter = fit(rows, [point["seconds"] for point in points], 2)
-    return tensor, parameter
+    return _pair(rows, [point["seconds"] for point in points])
+
+
+def _pair(rows: Iterable[Sequence[float]], seconds: Iterable[float]) -> tuple[float, float]:
+    """`fit` of two columns."""
+    first, second = fit(rows, seconds, 2)
+    return first, second
 
 
 def fit(rows: Iterable[Sequence[float]], seconds: Iterable[float], unknowns: int) -> tuple[float, ...]:

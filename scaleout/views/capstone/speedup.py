@@ -6,18 +6,16 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
 
-from scaleout.memory import allocator
 from scaleout.memory.accounts import account
 from scaleout.memory.fsdp import fsdp_account
 from scaleout.spec import topology
-from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import program
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.replicas import Replicas
 from scaleout.spec.sharding import Sharding
-from scaleout.spec.transformer import PRESETS, Shape, total_parameters
+from scaleout.spec.transformer import total_parameters
 from scaleout.timing.job import step
 from scaleout.views import base
 from scaleout.views.base import kept
@@ -27,32 +25,20 @@ WORLDS = (1, 8, 64, 512, 4096)  # priced for every curve, beside the chosen one
 
 
 @dataclass(frozen=True)
-class Setting(base.Setting, remembered=128):
+class Setting(base.TextSetting, remembered=128):
     """What is scaled. link: of `choices.LINKS`.
 
     sharding: "full" (FSDP over all GPUs), "hybrid" (FSDP in each node, copies across) or "ddp". batch: sequences of
     all GPUs together; each: at most so many a GPU and pass. program: of `spec.program`.
     """
 
-    model: str
-    device: str
     world: int
     link: str
     sharding: str
     batch: int
     each: int
-    seq: int
     checkpointing: str
     program: str
-
-    @property
-    def shape(self) -> Shape:
-        return PRESETS[self.model]
-
-    @property
-    def tokens(self) -> int:
-        """Tokens per sequence: no more than the model has learned positions."""
-        return self.shape.tokens(self.seq)
 
     def passes(self, world: int) -> tuple[int, int]:
         """(sequences per pass, passes) of one GPU when `world` of them share the global batch, rounded up."""
@@ -73,7 +59,7 @@ class Setting(base.Setting, remembered=128):
 
 @kept
 def _job(setting: Setting, world: int, batch: int, count: int) -> Job:
-    device, (most_per_node, node_link, adapters, rdma, _) = DEVICES[setting.device], LINKS[setting.link]
+    device, (most_per_node, node_link, adapters, rdma, _) = setting.card, LINKS[setting.link]
     nodes, gpus = nodes_of(world, most_per_node)
     return Job(
         setting.shape,
@@ -185,9 +171,8 @@ def groups(setting: Setting, kind: str) -> tuple[int, int]:
 
 def fits(setting: Setting, kind: str) -> bool:
     """Whether one GPU holds its share of a step, and what the driver and the allocator take beside it."""
-    room = allocator.usable(DEVICES[setting.device].memory_bytes)
     states = 16 * total_parameters(setting.shape) / groups(setting, kind)[0]  # fp32 weights, gradients, two moments
-    return states <= room and peak_bytes_of(setting, kind) <= room
+    return states <= setting.usable and peak_bytes_of(setting, kind) <= setting.usable
 
 
 def peak_bytes_of(setting: Setting, kind: str) -> int:
