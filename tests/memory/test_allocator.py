@@ -117,7 +117,7 @@ def _bottom(svg: str) -> float:
 
 
 def test_curves_and_levers_use_the_same_definition():
-    setting = speedup.Setting("llama-2-7b", "h100-sxm", 16, "node-ib", "full", 16, 1, 4096, "full", "compiled")
+    setting = speedup.Setting("llama-2-7b", "h100-sxm", 4096, 16, "node-ib", "full", 16, 1, "full", "compiled")
     for kind in ("full", "ddp"):
         assert speedup.fits(setting, kind) == allocator.fits(speedup.peak_bytes_of(setting, kind), H100)
     assert not hasattr(levers, "RESERVE") and levers.usable is allocator.usable

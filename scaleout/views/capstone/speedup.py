@@ -6,15 +6,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
 
-from scaleout.memory.accounts import account
-from scaleout.memory.fsdp import fsdp_account
+from scaleout.memory.job import fullest
 from scaleout.spec import topology
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import program
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.replicas import Replicas
-from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import total_parameters
 from scaleout.timing.job import step
 from scaleout.views import base
@@ -176,17 +174,6 @@ def fits(setting: Setting, kind: str) -> bool:
 
 
 def peak_bytes_of(setting: Setting, kind: str) -> int:
-    """Bytes of one GPU at the peak of a pass, by the memory model: bf16 gathered and computed in, fp32 stored."""
-    fixed = {"link": "ib", "device": "h100-sxm", "sharding": "full", "program": "compiled"}
-    alone = setting.other(world=1, batch=1, each=1, **fixed)
-    return _peak_bytes(alone, kind, groups(setting, kind), *setting.passes(min(setting.world, setting.batch)))
-
-
-@kept
-def _peak_bytes(setting: Setting, kind: str, group: tuple[int, int], batch: int, count: int) -> int:
-    gradients = "kept" if count > 1 else "fresh"  # a second pass finds those of the first
-    if kind == "ddp":
-        recipe = Recipe(precision="autocast-bf16", checkpointing=setting.checkpointing, buckets="views")
-        return account(setting.shape, batch, setting.tokens, recipe).peak_bytes
-    recipe = Recipe(precision="fp32", checkpointing=setting.checkpointing, gradients=gradients)
-    return fsdp_account(setting.shape, batch, setting.tokens, recipe, Sharding(*group, parameter="bf16")).peak_bytes
+    """Bytes of one GPU at the peak of a pass. The device and the program do not matter."""
+    alike = setting.other(sharding=kind, device="h100-sxm", program="compiled")
+    return fullest(alike.job_of(setting.world, *setting.passes(min(setting.world, setting.batch)))).peak_bytes
