@@ -6,7 +6,9 @@
 The labs predict times from this profile (`--machine`). All ranks measure at the same time, so the rates hold for a
 machine on which every rank is busy. Collectives of fewer ranks are measured too, in groups of every size that divides
 the ranks, all groups at once. The kernels are those of a transformer block (linear layers, attention, norms,
-activations), with the host's time for each, and the optimizer's update, at sizes near those of the labs.
+activations), with the host's time for each, and the optimizer's update, at sizes near those of the labs. A collective
+is timed between two multiplications, as in a step. DDP, ZeRO by hand and `fully_shard` are timed as a whole: what they
+add to the step of a small model, the host's work and all copies included.
 """
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
