@@ -57,7 +57,7 @@ def test_the_words_about_the_labs():
     assert sum(int(line[2]) for line in lines[:-1]) == int(lines[-1][2]) == len(steps)
     assert f"for {len(steps)} steps of the smallest size" in PAGE
     assert f"predicted within {statistics.median(map(abs, off)):.0%}," in PAGE
-    assert 0.6 < sum(error < 0 for error in off) / len(off) < 0.75, "two thirds are too fast"
+    assert f"and {sum(error < 0 for error in off)} of the predictions are too fast" in PAGE
     worst = sorted(range(len(steps)), key=lambda i: -abs(off[i]))[:2]
     assert {(steps[i]["lab"], steps[i]["processes"]) for i in worst} == {("mesh", 2), ("tensor", 2)}
 
