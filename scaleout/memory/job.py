@@ -9,7 +9,7 @@ from scaleout.memory import mesh
 from scaleout.memory.accounts import Account
 from scaleout.memory.mesh_peaks import ends_of
 from scaleout.spec import checks
-from scaleout.spec.frameworks import RUNS, TORCHTITAN
+from scaleout.spec.frameworks import fp32_shards
 from scaleout.spec.job import Job
 
 
@@ -27,13 +27,12 @@ def _rank_account(job: Job, rank: int) -> Account:
     account = mesh.rank_account(
         job.shape, job.batch, job.seq, job.recipe, job.layout, rank, job.blocks, job.context, job.replicas
     )
-    titan = RUNS.get(job.program.name) is TORCHTITAN and job.layout.zero == 3 and job.shards > 1
-    return _fp32_shards(account) if titan and job.recipe.main_gradients == "instead" else account
+    alone = job.layout.zero == 3 and job.shards > 1 and fp32_shards(job.program, job.recipe)
+    return _without_half(account) if alone else account
 
 
-def _fp32_shards(account: Account) -> Account:
-    """Without the shards in 16 bits: torchtitan's are fp32, which the optimizer steps, and `fully_shard` casts what it
-    gathers (`training.dtype` and `mixed_precision_param`, torchtitan/config/configs.py): 16 bytes for a parameter."""
+def _without_half(account: Account) -> Account:
+    """Without the shards in 16 bits."""
     shards, offloaded = account.states["weights"], account.host.get("weights", 0)
     moments = {name: _less(kinds, shards) for name, kinds in account.moments.items()}
     less = _less(account.states, shards), _less(account.rest, shards), _less(account.host, offloaded)
