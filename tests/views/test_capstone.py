@@ -229,7 +229,7 @@ def test_the_lower_chart(under):
     result = shown({"lower": under, "world": 64})
     assert lower.NAMES[under] in result["svg"]
     of = {"hours": "strong_hours", "price": "strong_price", "energy": "strong_kwh"}.get(under)
-    setting = speedup.Setting("llama-3-8b", "h100-sxm", 64, "node-ib", "full", 512, 4, 4096, "none", "compiled")
+    setting = speedup.Setting("llama-3-8b", "h100-sxm", 4096, 64, "node-ib", "full", 512, 4, "none", "compiled")
     found = dict(capstone.amounts(speedup.curves(setting).strong, under, (GPU_WATTS, 2.5)))
     values = result["values"]
     assert found[64] == pytest.approx(values[of] if of else 100 * values["strong_mfu"])
@@ -252,7 +252,7 @@ def test_a_redraw_prices_few_jobs(monkeypatch):
 
 
 def test_passes_share_a_batch():
-    own = speedup.Setting("gpt2", "h100-sxm", 1, "node-ib", "full", 512, 4, 1024, "none", "compiled")
+    own = speedup.Setting("gpt2", "h100-sxm", 1024, 1, "node-ib", "full", 512, 4, "none", "compiled")
     assert [own.passes(n) for n in (1, 64, 128, 256, 1024)] == [(4, 128), (4, 2), (4, 1), (2, 1), (1, 1)]
     assert own.passes(100) == (3, 2), "six sequences, a little more than the batch, in even passes"
     assert [speedup.nodes_of(n, 8) for n in (1, 6, 8, 20, 64)] == [(1, 1), (1, 6), (1, 8), (4, 5), (8, 8)]

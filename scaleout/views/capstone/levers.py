@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from scaleout.memory import allocator
-from scaleout.spec.devices import DEVICES
 from scaleout.spec.program import PROGRAMS
 from scaleout.views import lever
 from scaleout.views.capstone.speedup import Setting, fits, strong_at
@@ -63,12 +61,10 @@ def _gains(setting: Setting, pace: float) -> list[tuple[float, str]]:
 
 def sparing(setting: Setting, values: dict) -> str:
     """Where it does not fit: by how much, and what makes it fit: one change after the other, the mildest first."""
-    device = DEVICES[setting.device]
     if values["fits"]:
         return ""
     text = (
-        f"But each GPU would need {quantity(values['peak_gb'])} GB, and "
-        f"{quantity(allocator.usable(device.memory_bytes) / 1e9)} are usable. "
+        f"But each GPU would need {quantity(values['peak_gb'])} GB, and {quantity(setting.usable / 1e9)} are usable. "
     )
     changes: list[tuple[dict, str]] = [
         ({"sharding": "full"}, "FSDP over all GPUs"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from scaleout.spec.devices import DEVICES
 from scaleout.spec.hardware import COMPUTE_SHARE
 from scaleout.spec.program import PROGRAMS
 from scaleout.views import lever
@@ -28,7 +27,7 @@ def sentence(setting, values: dict) -> str:
     extra = " with DDP's buckets" if setting.ranks > 1 else ""
     return (
         f"{text} But the states need {quantity(values['states_gb'])} GB{extra}, and one "
-        f"{DEVICES[setting.device].name} has {quantity(values['usable_gb'])} usable GB: use **ZeRO**."
+        f"{setting.card.name} has {quantity(values['usable_gb'])} usable GB: use **ZeRO**."
     )
 
 

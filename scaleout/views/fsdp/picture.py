@@ -9,7 +9,6 @@ from scaleout.draw import fsdp_hill, fsdp_life, fsdp_names, fsdp_units, guess, l
 from scaleout.draw.fsdp_names import Label
 from scaleout.draw.fsdp_units import Strip
 from scaleout.draw.plot import Axis, Plane, time_axis
-from scaleout.memory import allocator
 from scaleout.views.base import kept
 from scaleout.views.fsdp import moments, record
 from scaleout.words.amounts import quantity, short, took
@@ -85,7 +84,7 @@ def picture(setting, moment: int, values: dict, width: int, run: dict | None, sa
 
 def locked(setting, moment: int, width: int) -> str:
     """What runs when, and how much a GPU has; not what it holds."""
-    card = setting.memory_bytes / GIB
+    card = setting.card.memory_bytes / GIB
     frame = _Frame(setting, moment, width, ABOVE * card, [])
     label = "The life of a unit, and when each unit is unsharded; the memory of one GPU is the question."
     return frame.figure(_question(setting, frame.plane, frame.unit, width), card, label, None)
@@ -139,7 +138,7 @@ def _question(setting, plane: Plane, unit: float, width: int) -> str:
 
 def _labels_beside_bar(setting, plane: Plane, unit: float, places: Places, rows: list[Label]) -> str:
     """Words on the right of the bar, those of the GPU's memory among them."""
-    limits = {"this GPU": setting.memory_bytes, "usable": allocator.usable(setting.memory_bytes)}
+    limits = {"this GPU": setting.card.memory_bytes, "usable": setting.usable}
     for words, limit_bytes in limits.items():
         y = plane.at_y(limit_bytes / unit)
         if plane.top + 1 < y:
@@ -329,7 +328,7 @@ class _Frame:
     def _limits(self, card: float) -> str:
         """What the GPU reports, and what of it is usable, through the bar too."""
         right = self.plane.right + GAP + self.places.bar
-        looks = ((card, 2, "5 4"), (allocator.usable(self.setting.memory_bytes) / GIB, 1, "2 3"))
+        looks = ((card, 2, "5 4"), (self.setting.usable / GIB, 1, "2 3"))
         return "".join(
             svg.line(self.plane.left, self._y_at(gib), right, self._y_at(gib), "accent", width, dash)
             for gib, width, dash in looks
