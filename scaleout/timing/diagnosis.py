@@ -61,7 +61,8 @@ def culprit(trace: Trace, part: str, lost: float) -> int | None:
 
 
 def diagnose(trace: Trace) -> Diagnosis:
-    """The fault: first a value that is not finite, then the part that costs most time, if it stands out."""
+    """The fault: first a value that is not finite, then the part that costs most time, if it stands out. One trace does
+    not tell a slow link from a link with much to transfer: both are SLOW_LINK."""
     bad = stragglers.not_finite(trace)
     if bad is not None:
         return _not_finite(trace, *bad)
