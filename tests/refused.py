@@ -11,6 +11,7 @@ sys.path.insert(0, str(repo.ROOT / "labs"))
 WORK = {
     "calibrate": "measure",
     "bottlenecks": "judge_all",
+    "budget": "study_all",
     "memory": "parity",
     "ddp": "train",
     "fsdp": "train",

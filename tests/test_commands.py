@@ -35,6 +35,7 @@ MODEL = ["--layers", "1", "--hidden", "32", "--heads", "1"]
 JOB = [*MODEL, "--ff", "32"]
 SHRUNK = {
     "bottlenecks": [*MODEL, "--injected-ms", "20", "--matmuls", "2", "--additions", "4"],
+    "budget": MODEL,
     "memory": MODEL,
     "ddp": MODEL,
     "fsdp": MODEL,
@@ -206,6 +207,7 @@ def test_every_size_and_every_command_comes_to_its_first_step(reached):
         "precision",
         "recompute",
         "bottlenecks",
+        "budget",
         "capstone",
         "collectives",
         "calibrate",
@@ -217,6 +219,7 @@ def test_every_size_and_every_command_comes_to_its_first_step(reached):
     ("lab", "words"),
     [
         ("bottlenecks", ["--steps", "2"]),
+        ("budget", ["--steps", "2", "--written", "16", "--tune-steps", "2", "--seeds", "2", "--windows", "4"]),
         ("memory", ["--steps", "6"]),
         ("ddp", ["--steps", "5"]),
         ("fsdp", ["--steps", "5"]),

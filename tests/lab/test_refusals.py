@@ -21,6 +21,7 @@ from scaleout.train import batches
 TRAIN = ("memory", "ddp", "fsdp", "tensor", "capstone", "slow_link")
 SAVE = (
     "bottlenecks",
+    "budget",
     "memory",
     "ddp",
     "fsdp",
@@ -86,6 +87,14 @@ CASES = [
     ("bottlenecks", ["--verdict", "3=disk"], "a verdict is one of arithmetic, traffic, network, waiting, input, fixed"),
     ("bottlenecks", ["--verdict", "9=input"], "runs are numbered 1 to 8: write 3=input"),
     ("bottlenecks", ["--verdict", "input"], "runs are numbered 1 to 8: write 3=input"),
+    ("budget", ["--layers", "1000000"], HUGE),
+    ("budget", ["--dataset", "gone"], "dataset gone: no such file or folder"),
+    ("budget", ["--heads", "3"], "3 heads do not divide hidden size 64: change one of the two"),
+    ("budget", ["--prompt", "64"], "--prompt 64: a sequence of 64 bytes has to have some that are written"),
+    ("budget", ["--written", "8"], "--written 8: a step takes 16 sequences: write as many, or use --batch"),
+    ("budget", ["--seeds", "1"], "--seeds is 1: it must be from 2"),
+    ("budget", ["--top-p", "1.5"], "--top-p is 1.5: it must be from 0.01 to 1"),
+    ("budget", ["--temperature", "nan"], "'nan' is not a finite number"),
     ("recompute", ["--layers", "1000000"], HUGE),
     ("recompute", ["--lr", "nan"], "'nan' is not a finite number"),
     ("recompute", ["--dataset", "gone"], "dataset gone: no such file or folder"),
