@@ -316,7 +316,7 @@ def test_a_lab_exercise_says_how_to_run_it(stem):
 
 
 def test_unknown_names_are_answered_with_the_known_ones():
-    with pytest.raises(ValueError, match="use bottlenecks or capstone or collectives or ddp"):
+    with pytest.raises(ValueError, match="use bottlenecks or budget or capstone or collectives or ddp"):
         exercises.catalogue("nope")
     with pytest.raises(ValueError, match="weights-70b"):
         exercises.check("memory", "nope", "1 GB")

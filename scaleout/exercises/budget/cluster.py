@@ -1,4 +1,4 @@
-"""Exercises of `budget` on the cluster: who writes, who holds the model, who waits."""
+"""Exercises of `budget` on the cluster: who writes, and who holds the model."""
 
 from __future__ import annotations
 
@@ -51,39 +51,6 @@ WRITE_SECONDS = Number(
     right="Writing is bound by memory bandwidth, so more sequences at a time make it cheaper per token.",
 )
 
-MEAN, LONGEST = 900, 4000
-WAIT_FOR_LONGEST = Number(
-    key="longest-answer",
-    level=1,
-    minutes=2,
-    title="The batch ends with its longest answer",
-    prompt=f"A GPU writes a batch of answers in lockstep. They have **{MEAN:,} tokens** on average, the longest has "
-    f"**{LONGEST:,}**. A sequence that has ended keeps its place in the batch, unused, until the last one has ended. "
-    "What share of the places, over all decoding steps, is unused, in percent?",
-    hints=("How many decoding steps does the batch take?", "In how many of them does an average sequence write?"),
-    solution=f"The batch takes {LONGEST:,} steps, and an average sequence writes in {MEAN:,} of them. "
-    f"1 − {MEAN:,} / {LONGEST:,} = **{1 - MEAN / LONGEST:.1%}** of the places are unused. Serving engines put a new "
-    "sequence into each place that becomes free (continuous batching). Between ranks the same happens again: all ranks "
-    "wait for the one with the longest answers before they can train.",
-    value=1 - MEAN / LONGEST,
-    unit="%",
-    units=("%",),
-    dimension="share",
-    unit_given=True,
-    slips=(
-        Slip("used", MEAN / LONGEST, "That is the share of the places in use."),
-        Slip(
-            "to-mean", LONGEST / MEAN - 1, "You compared with the average length. The steps of the batch are the whole."
-        ),
-        Slip(
-            "both",
-            (LONGEST - MEAN) / (LONGEST + MEAN),
-            "You added both lengths. The batch takes as many steps as its longest answer.",
-        ),
-    ),
-    right="Most of this batch waits. Engines for serving refill places that become free.",
-)
-
 FSDP_WRITES = Choice(
     key="shards-that-write",
     level=2,
@@ -126,4 +93,4 @@ FSDP_WRITES = Choice(
     ),
 )
 
-EXERCISES = (WRITE_SECONDS, WAIT_FOR_LONGEST, FSDP_WRITES)
+EXERCISES = (WRITE_SECONDS, FSDP_WRITES)

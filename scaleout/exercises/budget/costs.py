@@ -53,7 +53,7 @@ OVERTRAINED = Choice(
     key="waste-of-tokens",
     level=1,
     minutes=2,
-    title="Ninety times the rule",
+    title="Far beyond the rule",
     prompt="Llama 3 8B was trained on 15 trillion tokens, 1,900 for each parameter. The rule for a compute-optimal "
     'model is about 20. A colleague says: *"That was a waste. For the same training FLOPs, a model of about 77 '
     'billion parameters, trained on 1.5 trillion tokens, would have had a lower loss."* Which reply is right?',

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from math import comb, prod
+from math import comb
 
 from scaleout.exercises.engine import Choice, Function, Mistake, Number, Option, Slip
 
-ABLE, P, K = 0.5, 0.2, 8
+ABLE, P, K = 0.5, 0.2, 6
 TWO_GROUPS = Number(
     key="two-groups",
     level=1,
@@ -46,47 +46,6 @@ TWO_GROUPS = Number(
         ),
     ),
     right="However many samples are drawn, this model answers half of the questions at most.",
-)
-
-A, B, DRAWN = 0.5, 2.0, 4
-WRONG = [prod((B + i) / (A + B + i) for i in range(n)) for n in range(DRAWN + 1)]  # all of n samples
-BETA_PASS = Number(
-    key="beta-pass",
-    level=2,
-    minutes=4,
-    title="After a wrong answer",
-    prompt=f"Over a set of questions, the accuracy of a model has a **Beta({A:g}, {B:g})** distribution. A sample is "
-    f"wrong with a probability of {B:g} / ({A:g} + {B:g}). Among questions whose first sample was wrong, accuracies "
-    f"have a Beta({A:g}, {B + 1:g}) distribution: these questions are harder than average. After the next wrong "
-    f"sample it is Beta({A:g}, {B + 2:g}), and so on. What is **pass@{DRAWN}**, in percent?",
-    hints=(
-        "The second sample of a question whose first was wrong is wrong with a probability of 3 / 3.5.",
-        f"Multiply the probabilities of {DRAWN} wrong samples in a row.",
-    ),
-    solution="All four samples are wrong with a probability of 2/2.5 × 3/3.5 × 4/4.5 × 5/5.5 = "
-    f"{WRONG[DRAWN]:.3f}. **{1 - WRONG[DRAWN]:.1%}** of the questions have a right answer. If all questions had the "
-    f"mean accuracy of {A / (A + B):.0%}, it would be {1 - (B / (A + B)) ** DRAWN:.0%}. The product is "
-    "B(a, b + k) / B(a, b), the formula of the chapter.",
-    value=1 - WRONG[DRAWN],
-    unit="%",
-    units=("%",),
-    dimension="share",
-    unit_given=True,
-    slips=(
-        Slip(
-            "alike",
-            1 - (B / (A + B)) ** DRAWN,
-            "You took the same probability for every sample. Questions that are still unanswered are harder.",
-        ),
-        Slip("wrong", WRONG[DRAWN], "That is the share of questions without any right answer."),
-        Slip("three", 1 - WRONG[DRAWN - 1], "One sample is missing."),
-        Slip(
-            "last",
-            1 - (B + DRAWN - 1) / (A + B + DRAWN - 1),
-            "That is the probability that the last sample is right if all before it were wrong.",
-        ),
-    ),
-    right="Each wrong answer says that the question is probably a hard one, so later samples help less.",
 )
 
 _STUB = '''\
@@ -187,7 +146,7 @@ CHOOSER = Choice(
     key="who-picks",
     level=2,
     minutes=3,
-    title="64 samples, and one reply",
+    title="Sixty-four drawn, one shown",
     prompt="A model reaches pass@64 = 50% on questions whose answers are short texts. pass@1 is 20%. A product writes "
     "64 "
     "samples for each question and shows **one** of them. There is no test that tells a right answer from a wrong "
@@ -222,4 +181,4 @@ CHOOSER = Choice(
     ),
 )
 
-EXERCISES = (TWO_GROUPS, BETA_PASS, PASS_AT, CHOOSER)
+EXERCISES = (TWO_GROUPS, PASS_AT, CHOOSER)

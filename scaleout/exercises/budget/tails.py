@@ -214,7 +214,7 @@ CLAIM = Choice(
     key="no-code-at-all",
     level=2,
     minutes=3,
-    title="Text without a program in it",
+    title="What nonsense can show",
     prompt="Qwen3-30B-Instruct solves 42.4% of a benchmark's programming tasks. In an experiment of Zhang et al. "
     "(2026) it "
     "wrote its training text at temperature 2 **without truncation**. In 62% of these texts there was no program that "

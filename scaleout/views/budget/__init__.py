@@ -9,7 +9,7 @@ from scaleout.views.budget import split, words, writes
 from scaleout.views.budget.setting import HIGHEST, LOWEST, SAMPLES, SPLIT, STEPS, WRITES, Look, Setting
 
 TITLE = "What a budget buys"
-OF_SPLIT, OF_WRITES = ("samples", "answers", "law"), ("model", "temperature", "write_at", "write_top_p")
+OF_SPLIT, OF_WRITES = ("samples", "answers", "law"), ("state", "temperature", "write_at", "write_top_p")
 
 CONTROLS = (
     guess("With one sample per question, the best model that this budget can buy has 4.6 billion parameters. How many "
@@ -17,7 +17,7 @@ CONTROLS = (
           "best_billions", "billion parameters", lo=0.1, hi=16, step=0.1),
     select("show", "Show", SPLIT, [(SPLIT, "training or answers: one budget"), (WRITES, "a model that trains itself")]),
     select("samples", "Samples per question, k", 64, [(k, str(k)) for k in SAMPLES]),
-    select("model", "The toy model", "before", [("before", "as it was"), ("after", "trained on its own text")]),
+    select("state", "The toy model", "before", [("before", "as it was"), ("after", "trained on its own text")]),
     slider("temperature", "Temperature of its answers", 1.0, LOWEST / STEPS, HIGHEST / STEPS, step=0.01),
     *more(
         slider("answers", "Tokens for one sample of each question", 10.0, 1.0, 20.0, step=0.5, unit="billion"),

@@ -94,10 +94,10 @@ def _peak(toy: Toy, curve: list[tuple[float, float]]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Look(base.Setting):
-    """What is shown of it. model: "before" or "after" training; temperature: at which it answers."""
+    """What is shown of it. state: "before" or "after" training; temperature: at which it answers."""
 
     show: str
-    model: str
+    state: str
     temperature: float
 
     def toy(self, setting: Setting) -> Toy:

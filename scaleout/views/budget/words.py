@@ -34,7 +34,7 @@ def split_law(setting: Setting) -> list[str]:
     """The budget as its two parts."""
     total, answering = round(FLOPS / 1e21, 2), round(setting.best.answering / 1e21, 2)
     return [
-        "Training 6ND and answers 2NAk share the budget, in 10²¹ FLOPs:",
+        "Training 6ND and answers 2NQk share the budget, in 10²¹ FLOPs:",
         f"{total - answering:.2f} + {answering:.2f} = {total:.2f}",
         f"Loss {setting.loss:.2f} nats per token.",
     ]
@@ -55,12 +55,12 @@ def slips(setting: Setting) -> list[tuple[float, str]]:
 
 def of_toy(setting: Setting, look: Look) -> str:
     """How often the toy is right, and at which temperature it would be most often."""
-    peak_at, peak = setting.peaks[look.model]
+    peak_at, peak = setting.peaks[look.state]
     right = look.toy(setting).success(look.temperature)
-    state = "After training on its own text" if look.model == "after" else "As it was"
+    state = "After training on its own text" if look.state == "after" else "As it was"
     best = f"at its best temperature, {peak_at:.2f}, in {peak:.1%}"
-    other = setting.peaks["before" if look.model == "after" else "after"][1]
-    compare = f"before training at best {other:.1%}" if look.model == "after" else f"after training up to {other:.1%}"
+    other = setting.peaks["before" if look.state == "after" else "after"][1]
+    compare = f"before training at best {other:.1%}" if look.state == "after" else f"after training up to {other:.1%}"
     return f"**{state}, the toy is right in {right:.1%} of answers**; {best}; {compare}. No answer was checked."
 
 

@@ -85,7 +85,7 @@ def _curves(frame: Frame, setting: Setting, look: Look) -> str:
     marks = [plane.grid("temperature of the answers", "right answers", temperatures, percent)]
     for name, points in setting.curves.items():
         colour, (at, peak) = CURVES[name], setting.peaks[name]
-        shown = name == look.model
+        shown = name == look.state
         marks.append(plane.curve(points, colour, 2.5 if shown else 1.5, "" if shown else "4 3", name))
         marks.append(plane.dots([(at, peak)], colour, 4, f"{name}: {peak:.1%} at {at:.2f}"))
         x = plane.at_x(at)
