@@ -49,7 +49,7 @@ def judged(name: str, base: float, values: list[float]) -> str:
     """Whether a figure was gained, lost, or neither: the means differ by less than CLEAR times the spread."""
     mean, half = spread(values)
     change = (mean - base) * (-1 if name in LOWER else 1)
-    if abs(change) <= CLEAR * half or change == 0:
+    if abs(change) <= CLEAR * half + 1e-9:  # a mean of equal numbers may differ from them in its last digit
         return "nothing"
     return "gained" if change > 0 else "lost"
 

@@ -102,4 +102,4 @@ class Look(base.Setting):
 
     def toy(self, setting: Setting) -> Toy:
         """The model that is looked at."""
-        return setting.student if self.model == "after" else TOY
+        return setting.student if self.state == "after" else TOY
