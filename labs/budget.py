@@ -30,14 +30,17 @@ class Options(options.Model):
     hidden: int = options.number(64, "width of the residual stream")
     heads: int = options.number(4, "attention heads")
     seq: int = options.number(64, "tokens per sequence", 16)
-    batch: int = options.number(16, "sequences per step, of all ranks")
-    steps: int = options.number(300, "training steps of the base model", 2)
+    form: str = options.choice(
+        "llama", ("gpt", "llama"), "which model: with layer norms, biases and a tied head, or not"
+    )
+    batch: int = options.number(8, "sequences per step, of all ranks")
+    steps: int = options.number(700, "training steps of the base model", 2)
     lr: float = options.number(3e-3, "learning rate of the base model", 0, 1000)
     prompt: int = options.number(16, "bytes of real text that a written sequence begins with")
-    written: int = options.number(64, "sequences that the base writes, of all ranks")
+    written: int = options.number(96, "sequences that the base writes, of all ranks")
     temperature: float = options.number(0.9, "at which it writes them", 0.05, 10)
     top_p: float = options.number(0.85, "of the truncation while it writes", 0.01, 1)
-    tune_steps: int = options.number(40, "training steps on the written text")
+    tune_steps: int = options.number(24, "training steps on the written text")
     tune_lr: float = options.number(5e-4, "learning rate of these steps", 0, 1000)
     seeds: int = options.number(3, "times that it writes and trains, each with other random numbers", 2, 100)
     windows: int = options.number(24, "held-out sequences that models are compared on", 2, 10**5)
@@ -105,11 +108,9 @@ def count(lab, study):
 
 def figures(seen):
     """{figure: number} of what held-out text shows."""
-    at, right = seen.best
-    return {name: getattr(seen, name) for name in ("loss", "other_loss", "sure", "open", "tail")} | {
-        "right": right,
-        "at": at,
-    }
+    (at, right), (among_at, among) = (seen.best(k) for k in budget.SAMPLES)
+    kept = {name: getattr(seen, name) for name in ("loss", "other_loss", "sure", "open", "tail")}
+    return kept | {"right": right, "at": at, "among": among, "among_at": among_at}
 
 
 def arms(lab, study, base):

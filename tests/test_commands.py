@@ -219,7 +219,7 @@ def test_every_size_and_every_command_comes_to_its_first_step(reached):
     ("lab", "words"),
     [
         ("bottlenecks", ["--steps", "2"]),
-        ("budget", ["--steps", "2", "--written", "16", "--tune-steps", "2", "--seeds", "2", "--windows", "4"]),
+        ("budget", ["--steps", "2", "--written", "8", "--tune-steps", "2", "--seeds", "2", "--windows", "4"]),
         ("memory", ["--steps", "6"]),
         ("ddp", ["--steps", "5"]),
         ("fsdp", ["--steps", "5"]),

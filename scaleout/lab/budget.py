@@ -15,10 +15,14 @@ FIGURES = {
     "sure": "entropy where the base was sure, nats",
     "open": "entropy where it was open, nats",
     "tail": "probability off the likeliest byte, where sure",
-    "right": "right answers at the best temperature",
+    "right": "right in one sample, best temperature",
     "at": "that temperature",
+    "among": "right among 16 samples, best temperature",
+    "among_at": "that temperature",
 }
 LOWER = ("loss", "other_loss")  # of these figures the lower one is better
+SHARES = ("right", "among")
+JUDGED = {"right": "one sample", "among": "16 samples", "loss": "held-out loss", "other_loss": "loss on the other text"}
 CLEAR = 2  # times the spread over seeds: what is called gained or lost is at least so far from the base
 
 
@@ -30,9 +34,9 @@ def spread(values: list[float]) -> tuple[float, float]:
 def shown(name: str, values: list[float]) -> str:
     """A figure with its spread over seeds, as text."""
     mean, half = spread(values)
-    if name == "right":
+    if name in SHARES:
         return f"{100 * mean:.2f}%" + (f" ± {100 * half:.2f}" if len(values) > 1 else "")
-    digits = 2 if name == "at" else 3
+    digits = 2 if name in ("at", "among_at") else 3
     return f"{mean:.{digits}f}" + (f" ± {half:.{digits}f}" if len(values) > 1 else "")
 
 
@@ -55,16 +59,16 @@ def judged(name: str, base: float, values: list[float]) -> str:
 
 
 def verdicts(base: dict[str, float], arms: dict[str, dict[str, list[float]]]) -> list[str]:
-    """One line for each arm: what it gained, what it lost, and what other text pays."""
+    """A line for each arm, and one beneath it for each figure that is judged: gained, lost, or nothing gained."""
     lines = []
     for arm, figures in arms.items():
-        parts = []
-        for name, words in (("loss", "held-out loss"), ("right", "right answers"), ("other_loss", "the other text")):
+        parts = [f"trained on {ARMS[arm]}:"]
+        for name, words in JUDGED.items():
             said = judged(name, base[name], figures[name])
             change = fmean(figures[name]) - base[name]
-            amount = f"{100 * change:+.2f} points" if name == "right" else f"{change:+.3f} nats"
-            parts.append(f"{words}: {'nothing gained' if said == 'nothing' else said} ({amount})")
-        lines.append(f"trained on {ARMS[arm]}: " + "; ".join(parts))
+            amount = f"{100 * change:+.2f} points" if name in SHARES else f"{change:+.3f} nats"
+            parts.append(f"  {words}: {'nothing gained' if said == 'nothing' else said} ({amount})")
+        lines += parts
     return lines
 
 

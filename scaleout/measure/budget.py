@@ -18,8 +18,11 @@ from scaleout.parallel.transformer import Transformer
 
 TEMPERATURES = (0.3, 0.5, 0.7, 0.85, 1.0, 1.25, 1.5, 2.0)  # of the answers
 TOP_P = 0.8  # of the answers
+SAMPLES = (1, 16)  # per question
 BYTES = 4  # of an answer: the next bytes of the text, which one sample has to hit
 SURE, OPEN = 0.9, 0.5  # the base's largest probability is at least this, and less than this
+WARMUP = 50  # steps in which the learning rate rises
+SPACE = 32  # a byte with which no answer begins: the next bytes of code are often more spaces
 HELD_OUT = 0.1  # of the text, its end: no model trains on it
 
 
@@ -55,20 +58,21 @@ def accuracies(logits: Tensor, targets: Tensor, temperature: float) -> Tensor:
 class Seen:
     """What held-out text shows of a model. loss, other_loss: nats per byte on text of the training's kind and of
     another; sure, open: mean entropy in nats where the base was sure and where it was not; tail: probability off the
-    likeliest byte where it was sure; right: {temperature: mean probability of a right answer}."""
+    likeliest byte where it was sure; right: {samples: {temperature: share of questions with a right answer among
+    them}}."""
 
     loss: float
     other_loss: float
     sure: float
     open: float
     tail: float
-    right: dict[float, float]
+    right: dict[int, dict[float, float]]
 
-    @property
-    def best(self) -> tuple[float, float]:
-        """(temperature, probability of a right answer) where this is highest."""
-        at = max(self.right, key=lambda temperature: self.right[temperature])
-        return at, self.right[at]
+    def best(self, samples: int) -> tuple[float, float]:
+        """(temperature, share of right answers) where this is highest."""
+        right = self.right[samples]
+        at = max(right, key=lambda temperature: right[temperature])
+        return at, right[at]
 
 
 class Study:
@@ -98,11 +102,14 @@ class Study:
         return session.batch(self.text, step, each, self.o.seq, rank, world, self.o.seed, self.s.device)
 
     def base(self) -> tuple[Replicas, list[float], list[float]]:
-        """The base model, the seconds of each of its steps and its losses."""
+        """The base model, the seconds of each of its steps and its losses. The learning rate rises for a few steps and
+        then falls in proportion to the steps that are left."""
         replicas, seconds, losses = self.model(), [], []
         optimizer = torch.optim.AdamW(replicas.model.parameters(), lr=self.o.lr, foreach=False)
         for step in range(self.o.steps):
             began = self.s.clock()
+            for group in optimizer.param_groups:
+                group["lr"] = self.o.lr * min((step + 1) / WARMUP, 1.0) * (1 - step / self.o.steps)
             loss = replicas(*self.batch(step))
             self._update(replicas, optimizer, loss)
             losses.append(self.s.mean(loss.item()))
@@ -132,7 +139,8 @@ class Study:
         optimizer = torch.optim.AdamW(replicas.model.parameters(), lr=o.tune_lr, foreach=False)
         order = torch.Generator().manual_seed(seed)
         began = self.s.clock()
-        for _ in range(o.tune_steps):
+        for step in range(o.tune_steps):
+            optimizer.param_groups[0]["lr"] = o.tune_lr * (1 - step / o.tune_steps)
             some = rows[torch.randperm(len(rows), generator=order)[: self.each]]
             logits = replicas(some[:, :-1])[:, o.prompt - 1 :]
             loss = F.cross_entropy(logits.flatten(0, 1).float(), some[:, o.prompt :].flatten())
@@ -149,33 +157,35 @@ class Study:
 
     @torch.no_grad()
     def seen(self, replicas: Replicas, base: Replicas) -> tuple[Seen, list[float]]:
-        """What held-out text shows of a model, and its accuracy for each answer at its best temperature."""
+        """What held-out text shows of a model, and its accuracy for each question at its best temperature for
+        several samples."""
         tokens, targets = self._windows(self.held)
         logits = replicas.model(tokens)
         p, likeliest = logits.float().softmax(-1), base.model(tokens).float().softmax(-1).amax(-1)
         entropy = -(p * p.clamp_min(1e-30).log()).sum(-1)
         sure, unsure = likeliest >= SURE, likeliest < OPEN
         others = self._windows(self.other)
-        answers = {t: accuracies(logits, targets, t) for t in TEMPERATURES}
+        asked = (targets[:, : 1 - BYTES] != SPACE).flatten()
+        answers = {t: accuracies(logits, targets, t)[asked] for t in TEMPERATURES}
         found = Seen(
             F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten()).item(),
             replicas.model(*others).item(),
             entropy[sure].mean().item(),
             entropy[unsure].mean().item(),
             (1 - p.amax(-1))[sure].mean().item(),
-            {t: answer.double().mean().item() for t, answer in answers.items()},
+            {k: {t: (1 - (1 - p.double()) ** k).mean().item() for t, p in answers.items()} for k in SAMPLES},
         )
-        return found, answers[found.best[0]].tolist()
+        return found, answers[found.best(SAMPLES[-1])[0]].tolist()
 
     def counted(self) -> dict[str, int]:
-        """FLOPs, as torch counts them, of a training step on this rank, and of writing this rank's share."""
-        replicas, o = self.model(), self.o
-        counts = {}
+        """FLOPs, as torch counts them, of a training step on this rank, and of writing one sequence."""
+        o, counts = self.o, {}
+        model = Transformer(o.shape, attention="naive").to(self.s.device)  # of which torch counts every matmul
         with FlopCounterMode(display=False) as step:
-            replicas.model(*self.batch(0)).backward()
+            model(*self.batch(0)).backward()
         counts["FLOPs of a training step"] = step.get_total_flops()
         with FlopCounterMode(display=False) as writing:
             chances = torch.full((1, o.seq + 1 - o.prompt), 0.5, device=self.s.device)
-            write(replicas.model, self.prompts(0)[:1, : o.prompt], chances, 1.0, 1.0)
+            write(model, self.prompts(0)[:1, : o.prompt], chances, 1.0, 1.0)
         counts["FLOPs to write a sequence, without a cache"] = writing.get_total_flops()
         return counts

@@ -91,7 +91,7 @@ CASES = [
     ("budget", ["--dataset", "gone"], "dataset gone: no such file or folder"),
     ("budget", ["--heads", "3"], "3 heads do not divide hidden size 64: change one of the two"),
     ("budget", ["--prompt", "64"], "--prompt 64: a sequence of 64 bytes has to have some that are written"),
-    ("budget", ["--written", "8"], "--written 8: a step takes 16 sequences: write as many, or use --batch"),
+    ("budget", ["--written", "4"], "--written 4: a step takes 8 sequences: write as many, or use --batch"),
     ("budget", ["--seeds", "1"], "--seeds is 1: it must be from 2"),
     ("budget", ["--top-p", "1.5"], "--top-p is 1.5: it must be from 0.01 to 1"),
     ("budget", ["--temperature", "nan"], "'nan' is not a finite number"),

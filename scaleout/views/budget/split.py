@@ -54,11 +54,11 @@ class Frame:
     @property
     def bars_y(self) -> float:
         """The top of what shows pass@k."""
-        return self.budget_y + 44
+        return self.budget_y + 54
 
     @property
     def bars_high(self) -> float:
-        return 70.0 if self.wide else 52.0
+        return 66.0 if self.wide else 50.0
 
     @property
     def height(self) -> float:
@@ -102,8 +102,8 @@ def _drawn(frame: Frame, setting: Setting, colour: str, name: str, above: bool) 
     points = _curve(setting)
     inside = [(n, loss) for n, loss in points if setting.fit.fitted(n, setting.budget.plan(n, setting.samples).tokens)]
     x, y = plane.at_x(best.parameters), plane.at_y(setting.loss)
-    words = svg.text(x, y - 10 if above else y + 19, name, anchor="middle", fill=colour, bold=True, halo=True,
-                     size=svg.SMALL)  # fmt: skip
+    place = (x + 36, y - 24, "end") if above else (x, y + 19, "middle")  # inside the curve, or below it
+    words = svg.text(*place[:2], name, anchor=place[2], fill=colour, bold=True, halo=True, size=svg.SMALL)
     return (
         plane.curve(points, colour, 2, "2 4", f"k = {setting.samples}, beyond the runs of the fit")
         + plane.curve(inside, colour, 2.5, title=f"k = {setting.samples}")
@@ -143,13 +143,14 @@ def _parts(frame: Frame) -> str:
 def _solved(frame: Frame) -> str:
     """A bar for each number of samples: the share of questions that its best model answers."""
     setting, top, high = frame.setting, frame.bars_y + 14, frame.bars_high
-    pitch = (frame.right - frame.left) / len(SAMPLES)
-    title = fitting(["questions with a right answer among k samples of the best model (pass@k; assumes a spread)",
+    pitch, each = (frame.right - frame.left) / len(SAMPLES), setting.each
+    highest = max(one.solved for one in each.values())
+    title = fitting(["pass@k: questions with a right answer among k samples of the best model for k",
                      "pass@k of the best model for each k"], frame.right - frame.left, svg.SMALL)  # fmt: skip
     marks = [svg.text(frame.left, frame.bars_y, title, size=svg.SMALL, fill="muted")]
-    for i, (k, one) in enumerate(setting.each.items()):
+    for i, (k, one) in enumerate(each.items()):
         x, share, now = frame.left + i * pitch, one.solved, k == setting.samples
-        long = (high - 14) * share
+        long = (high - 22) * share / highest
         base = top + high - 4
         marks.append(svg.rect(x + pitch * 0.2, base - long, pitch * 0.6, long, RIGHT, opacity=1.0 if now else 0.45,
                               title=f"k = {k}: {share:.1%}", mark=f"pass {k}"))  # fmt: skip
