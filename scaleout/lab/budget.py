@@ -12,9 +12,9 @@ ARMS = {OWN: "its own text, truncated", RAW: "its own text, as sampled", REAL: "
 FIGURES = {
     "loss": "held-out loss, nats per byte",
     "other_loss": "loss on the other text",
-    "sure": "entropy where the base was sure, nats",
+    "sure": "entropy where the base was surest, nats",
+    "tail": "probability off the likeliest byte there",
     "open": "entropy where it was open, nats",
-    "tail": "probability off the likeliest byte, where sure",
     "right": "right in one sample, best temperature",
     "at": "that temperature",
     "among": "right among 16 samples, best temperature",

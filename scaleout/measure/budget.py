@@ -20,7 +20,7 @@ TEMPERATURES = (0.3, 0.5, 0.7, 0.85, 1.0, 1.25, 1.5, 2.0)  # of the answers
 TOP_P = 0.8  # of the answers
 SAMPLES = (1, 16)  # per question
 BYTES = 4  # of an answer: the next bytes of the text, which one sample has to hit
-SURE, OPEN = 0.9, 0.5  # the base's largest probability is at least this, and less than this
+SURE, OPEN = 0.1, 0.5  # of the positions: where the base's largest probability is highest, and where it is lowest
 WARMUP = 50  # steps in which the learning rate rises
 SPACE = 32  # a byte with which no answer begins: the next bytes of code are often more spaces
 HELD_OUT = 0.1  # of the text, its end: no model trains on it
@@ -57,8 +57,8 @@ def accuracies(logits: Tensor, targets: Tensor, temperature: float) -> Tensor:
 @dataclass(frozen=True)
 class Seen:
     """What held-out text shows of a model. loss, other_loss: nats per byte on text of the training's kind and of
-    another; sure, open: mean entropy in nats where the base was sure and where it was not; tail: probability off the
-    likeliest byte where it was sure; right: {samples: {temperature: share of questions with a right answer among
+    another; sure, open: mean entropy in nats where the base was surest and where it was not; tail: probability off the
+    likeliest byte where it was surest; right: {samples: {temperature: share of questions with a right answer among
     them}}."""
 
     loss: float
@@ -163,16 +163,17 @@ class Study:
         logits = replicas.model(tokens)
         p, likeliest = logits.float().softmax(-1), base.model(tokens).float().softmax(-1).amax(-1)
         entropy = -(p * p.clamp_min(1e-30).log()).sum(-1)
-        sure, unsure = likeliest >= SURE, likeliest < OPEN
+        order = likeliest.flatten().argsort()
+        sure, unsure = order[-max(1, int(SURE * len(order))) :], order[: int(OPEN * len(order))]
         others = self._windows(self.other)
         asked = (targets[:, : 1 - BYTES] != SPACE).flatten()
         answers = {t: accuracies(logits, targets, t)[asked] for t in TEMPERATURES}
         found = Seen(
             F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten()).item(),
             replicas.model(*others).item(),
-            entropy[sure].mean().item(),
-            entropy[unsure].mean().item(),
-            (1 - p.amax(-1))[sure].mean().item(),
+            entropy.flatten()[sure].mean().item(),
+            entropy.flatten()[unsure].mean().item(),
+            (1 - p.amax(-1)).flatten()[sure].mean().item(),
             {k: {t: (1 - (1 - p.double()) ** k).mean().item() for t, p in answers.items()} for k in SAMPLES},
         )
         return found, answers[found.best(SAMPLES[-1])[0]].tolist()
