@@ -16,7 +16,7 @@ from scaleout.lab import corpus, options, runner, session
 from scaleout.measure import budget
 from scaleout.parallel import ROUTES, parity
 from scaleout.spec import flops
-from scaleout.timing.budget import beta_fit, pass_at
+from scaleout.timing import budget as timing_budget
 
 SAMPLES = (4, 16, 64)  # k of pass@k
 OTHER = corpus.DATA / "LICENSE"  # English prose that comes with the book: no kind of text that the model trains on
@@ -131,9 +131,9 @@ def arms(lab, study, base):
 
 def predicted_passes(lab, accuracies):
     """Rows (k, predicted, measured): pass@k from a Beta with the mean and variance of the accuracies, and from each."""
-    rows, beta = [], beta_fit(accuracies)
+    rows, beta = [], timing_budget.beta_fit(accuracies)
     for k in SAMPLES:
-        rows.append((k, pass_at(k, *beta), fmean(1 - (1 - p) ** k for p in accuracies)))
+        rows.append((k, timing_budget.pass_at(k, *beta), fmean(1 - (1 - p) ** k for p in accuracies)))
         lab.predict(f"pass@{k} of the base", *rows[-1][1:])
     return rows
 

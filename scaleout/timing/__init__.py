@@ -14,8 +14,9 @@ or, for a known schedule, faster by `pipeline_sweep` and `pipeline_queues`, from
 actions of some ranks; `pipeline_waits` says which ranks wait for one another. `scaling`, `reliability` and `price` are
 about whole runs.
 
-`verdict` names the scarce resource of a run from its counters, or none. `budget` divides FLOPs among a model's size,
-its training tokens and the samples of its answers, by scaling laws and pass@k.
+`verdict` names the scarce resource of a run from its counters, or none. `stragglers` names the rank that slows a run
+down from its trace, and replays the trace without it; `diagnosis` names which of ten faults it is. `budget` divides
+FLOPs among a model's size, its training tokens and the samples of its answers, by scaling laws and pass@k.
 
 `recompute` has the time of recomputation, tile by tile, and `knapsack` chooses among tiles.
 
