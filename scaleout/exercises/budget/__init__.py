@@ -4,7 +4,7 @@
 and who waits, `lab` the lab's recorded run.
 """
 
-from scaleout.exercises.budget import cluster, costs, samples, tails
+from scaleout.exercises.budget import cluster, costs, lab, samples, tails
 from scaleout.exercises.engine.kinds import easy_to_hard
 
-EXERCISES = easy_to_hard(costs, samples, tails, cluster)
+EXERCISES = easy_to_hard(costs, samples, tails, cluster, lab)

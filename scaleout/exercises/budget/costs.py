@@ -90,46 +90,6 @@ OVERTRAINED = Choice(
     ),
 )
 
-FLOPS, ONE_SAMPLE, K = 1e22, 2e10, 64
-CEILING = FLOPS / (2 * ONE_SAMPLE * K)
-MODEL_CEILING = Number(
-    key="model-ceiling",
-    level=2,
-    title="A ceiling for the model",
-    prompt="A budget of **10^22 FLOPs** has to pay for the training of a model and for all its answers. One sample of "
-    f"every question is 20 billion tokens in total, and every question is sampled **{K} times**. A model above some "
-    "size could not even pay for these answers. How many parameters does the model have for which the answers "
-    "take the whole budget?",
-    hints=(
-        "How many tokens are written in total?",
-        "What does a model of N parameters pay for them? Set that equal to the budget.",
-    ),
-    solution=f"{K} × 20 billion = 1.28 × 10^12 tokens, at 2 FLOPs per parameter. 10^22 / (2 × 1.28 × 10^12) = "
-    f"**{CEILING / 1e9:.1f} billion parameters**. The best model must be clearly smaller, because it also has to "
-    "be trained. At one sample the ceiling is 250 billion, far above the best model of about 8 billion. This is why "
-    "the "
-    "best model becomes smaller with more samples.",
-    value=CEILING,
-    unit="billion",
-    units=("million", "billion"),
-    dimension="parameters",
-    slips=(
-        Slip("one-sample", FLOPS / (2 * ONE_SAMPLE), "That is the ceiling with one sample per question."),
-        Slip(
-            "training-cost", FLOPS / (6 * ONE_SAMPLE * K), "You took the FLOPs of a training token. These are written."
-        ),
-        Slip(
-            "one-flop",
-            FLOPS / (ONE_SAMPLE * K),
-            "You took one FLOP per parameter and token. Each parameter is multiplied, and the result is added.",
-        ),
-        Slip(
-            "both", FLOPS / (8 * ONE_SAMPLE * K), "You let each token be trained on and written. Training is left out."
-        ),
-    ),
-    right="The best model has to be well below this ceiling, so that something is left to train it.",
-)
-
 _STUB = '''\
 def best_model(sizes, flops, answers, samples, law):
     """Place of the best size in the list, or -1.
@@ -264,4 +224,4 @@ BEST_MODEL = Function(
     right="With this function you can draw the picture of the chapter for a budget of your own.",
 )
 
-EXERCISES = (ANSWERS_SHARE, OVERTRAINED, MODEL_CEILING, BEST_MODEL)
+EXERCISES = (ANSWERS_SHARE, OVERTRAINED, BEST_MODEL)

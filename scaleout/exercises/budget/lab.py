@@ -16,9 +16,9 @@ FIGURES = {
 }
 # {figure: {model: (mean over seeds, half of the range)}}, rounded as they are shown.
 SEEN = {
-    "sure": {"base": (0.203, 0.0), "own": (0.11, 0.01), "real": (0.19, 0.01)},
-    "open": {"base": (2.8, 0.0), "own": (2.6, 0.02), "real": (2.8, 0.01)},
-    "among": {"base": (13.0, 0.0), "own": (11.6, 0.7), "real": (12.4, 0.4)},
+    "sure": {"base": (0.213, 0.0), "own": (0.111, 0.011), "real": (0.198, 0.015)},
+    "open": {"base": (2.841, 0.0), "own": (2.612, 0.018), "real": (2.801, 0.009)},
+    "among": {"base": (13.01, 0.0), "own": (11.61, 0.7), "real": (12.36, 0.43)},
     "loss": {"base": (2.048, 0.0), "own": (2.157, 0.005), "real": (2.08, 0.008)},
     "other_loss": {"base": (2.87, 0.0), "own": (2.973, 0.006), "real": (2.897, 0.014)},
 }
@@ -52,7 +52,14 @@ GAINED = Choice(
         "Compare each difference from the base with the spread over seeds.",
         "For entropies, compare what is left of the base's value in the two rows.",
     ),
-    solution="SOLUTION",
+    solution="**The first.** The entropy where the base was surest falls from 0.213 to 0.111 nats, by 48%, and where "
+    "it was open from 2.841 to 2.612, by 8%. This is the mechanism of the paper: tails are cut where the model is "
+    "sure. "
+    "Training on real text does not do this. But the mechanism alone is no gain. Among 16 samples, fewer "
+    "answers were right, if not by much more than the spread. The loss rose on held-out code by 0.109 nats, and on "
+    "English by 0.103, ten times the spread and more. The real text did not help either: 24 steps on 96 short texts "
+    "are little next to the "
+    "training of the base.",
     options=(
         Option(
             "sharper",

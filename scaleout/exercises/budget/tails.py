@@ -255,48 +255,4 @@ CLAIM = Choice(
     ),
 )
 
-OUT_OF_DOMAIN = Choice(
-    key="what-to-measure",
-    level=2,
-    minutes=3,
-    title="Before it goes to the users",
-    prompt="A team trains an assistant on 10,000 programs of its own, and its score on programming tasks rises from "
-    "34.0% "
-    "to 41.5%. The assistant also answers questions about mathematics and about a command line. Which measurement do "
-    "you "
-    "ask for before it replaces the old one?",
-    hints=(
-        "Which of the assistant's tasks was not in the training text?",
-        "What did the paper's Llama lose on mathematics?",
-    ),
-    solution="**The other tasks, at their own best temperature.** In the paper, Llama-3.1-8B fell from 4.7% to 0.3% on "
-    "mathematics, and Qwen3-4B from 47.5% to 31.7% on shell commands, while both improved on programs. Training on "
-    "text "
-    "of one domain sharpens the distribution in others too, where nobody looked. A training loss cannot show it, "
-    "since its text is of one domain.",
-    options=(
-        Option(
-            "loss",
-            "The training loss, until it does not fall any further",
-            "It is the loss on text that the model wrote by itself, in the domain that has improved.",
-        ),
-        Option(
-            "same-tasks",
-            "The programming tasks again, with some other seeds",
-            "Useful against chance. But what could have become worse without anyone noticing?",
-        ),
-        Option(
-            "others",
-            "Mathematics and the command line, as it is used there",
-            "Right. Gains were measured where the text came from, and losses occur elsewhere.",
-            True,
-        ),
-        Option(
-            "syntax",
-            "How many of the 10,000 programs run without an error",
-            "The method does not need it, and it says nothing about the assistant's other tasks.",
-        ),
-    ),
-)
-
-EXERCISES = (LOCK_FORK, DECODED, FIXED_POINT, CLAIM, OUT_OF_DOMAIN)
+EXERCISES = (LOCK_FORK, DECODED, FIXED_POINT, CLAIM)
