@@ -48,8 +48,9 @@ class Law:
 LAWS = {
     # Besiroglu et al., arXiv 2404.10102, table 1: a second fit to the runs of Hoffmann et al., read from their figure.
     "besiroglu": Law("Besiroglu et al. (2024)", 1.8172, 482.01, 0.3478, 2085.43, 0.3658),
-    # Hoffmann et al., arXiv 2203.15556, equation 10, as printed. Besiroglu et al. show that the rounding of its
-    # exponents biases it: its best models have more tokens per parameter than those of the paper's other methods.
+    # Hoffmann et al., arXiv 2203.15556, equation 10, as printed. Besiroglu et al. show that its optimizer stopped early
+    # and that the rounding biases it: its best models have more tokens per parameter than those of the paper's other
+    # methods.
     "hoffmann": Law("Hoffmann et al. (2022), as printed", 1.69, 406.4, 0.34, 410.7, 0.28),
 }
 

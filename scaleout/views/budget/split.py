@@ -102,8 +102,8 @@ def _drawn(frame: Frame, setting: Setting, colour: str, name: str, above: bool) 
     points = _curve(setting)
     inside = [(n, loss) for n, loss in points if setting.fit.fitted(n, setting.budget.plan(n, setting.samples).tokens)]
     x, y = plane.at_x(best.parameters), plane.at_y(setting.loss)
-    inside = max(x + 36, frame.left + svg.measure(name, svg.SMALL, True))
-    place = (inside, y - 24, "end") if above else (x, y + 19, "middle")  # inside the curve, or below it
+    edge = max(x + 36, frame.left + svg.measure(name, svg.SMALL, True))
+    place = (edge, y - 24, "end") if above else (x, y + 19, "middle")  # inside the curve, or below it
     words = svg.text(*place[:2], name, anchor=place[2], fill=colour, bold=True, halo=True, size=svg.SMALL)
     return (
         plane.curve(points, colour, 2, "2 4", f"k = {setting.samples}, beyond the runs of the fit")
