@@ -6,6 +6,7 @@ import re
 import xml.etree.ElementTree as ET
 from math import ceil
 
+import budget_views
 import pytest
 from view_settings import by_chance, controls, grid, values
 
@@ -152,24 +153,6 @@ def front(params, values, result):
     assert values["fits"] is (params == {"states": "split", "activations": "recompute"})
 
 
-def budget(params, values, result):
-    assert len(result["svg"]) < 25_000
-    if params["show"] == "writes":
-        (at_before, before), (at_after, after) = values["best_before"], values["best_after"]
-        assert 0 <= values["right_percent"] <= 0.01 + (after if params["state"] == "after" else before)
-        assert (
-            0.3 <= at_before <= 3.01
-            and 0.3 <= at_after <= 3.01
-            and all(0 <= p <= 1 for p in values["right_at"].values())
-        )
-        return
-    assert 0 < values["best_billions"] <= values["alone_billions"] and 0 < values["answering_percent"] < 100
-    spent = 6 * values["best_billions"] * values["token_billions"] * 1e18 / 3e21
-    assert spent == pytest.approx(1 - values["answering_percent"] / 100)
-    solved = values["pass_percent"]
-    assert solved[str(values["most_solved"])] == max(solved.values()) < 100
-
-
 def bottlenecks(params, values, result):
     assert len(result["svg"]) < 25_000
     assert math.fsum(values["by_resource"].values()) == pytest.approx(values["seconds"])
@@ -200,7 +183,7 @@ CHECKS = {
     "planner": planner,
     "bottlenecks": bottlenecks,
     "architecture": architecture,
-    "budget": budget,
+    "budget": budget_views.holds,
 }
 
 
