@@ -84,23 +84,24 @@ def _axes(frame: Frame) -> str:
     return frame.plane.grid("parameters of the model, billion", "loss, nats per token", x_ticks=ticks)
 
 
-def _curve(setting: Setting) -> list[tuple[float, float]]:
-    """(parameters, loss) of models that the budget can train at this number of samples."""
+def _curve(setting: Setting) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
+    """(parameters, loss) of models that the budget can train at this number of samples: all of them, and those within
+    the range of the fit."""
     low, high = SIZES
-    points = []
+    points, inside = [], []
     for i in range(POINTS + 1):
         parameters = low * (high / low) ** (i / POINTS)
         plan = setting.budget.plan(parameters, setting.samples)
         if plan and plan.tokens > 1e8:
             points.append((parameters, setting.fit.loss(parameters, plan.tokens)))
-    return points
+            inside += points[-1:] if setting.fit.fitted(parameters, plan.tokens) else []
+    return points, inside
 
 
 def _drawn(frame: Frame, setting: Setting, colour: str, name: str, above: bool) -> str:
     """A curve with its best model and the name of it."""
     plane, best = frame.plane, setting.best
-    points = _curve(setting)
-    inside = [(n, loss) for n, loss in points if setting.fit.fitted(n, setting.budget.plan(n, setting.samples).tokens)]
+    points, inside = _curve(setting)
     x, y = plane.at_x(best.parameters), plane.at_y(setting.loss)
     edge = max(x + 36, frame.left + svg.measure(name, svg.SMALL, True))
     place = (edge, y - 24, "end") if above else (x, y + 19, "middle")  # inside the curve, or below it
