@@ -119,7 +119,7 @@ def _picture(words: str, draw: Callable[[float], str], width: float = NARROW, pa
     return f'<h2>{words}</h2><div class="card-picture" style="width: {paper}mm">{draw(width)}</div>'
 
 
-def _opening(stem: str, _: float) -> str:
+def _view(stem: str, _: float) -> str:
     """The first picture of a view, as narrow as views draw."""
     return views.render(stem, {}, svg.NARROW)["svg"]
 
@@ -135,8 +135,11 @@ PICTURES: dict[str, Callable[[], str]] = {
     "precision": partial(_picture, "Five formats on one ruler", format_strips.strips),
     "memory": partial(_picture, "A step on few tokens, and on many", moments.small),
     "recompute": partial(_picture, "Memory of the blocks through a step", recompute_hills.hills),
-    "bottlenecks": partial(_picture, "Where the time of a step goes", partial(_opening, "bottlenecks")),
-    "budget": partial(_picture, "One budget, with one sample and with 64", partial(_opening, "budget")),
+    "bottlenecks": partial(_picture, "Where the time of a step goes", partial(_view, "bottlenecks")),
+    "architecture": partial(
+        _picture, "Who waits least: eight ranks, twenty steps", partial(_view, "architecture"), paper=66
+    ),
+    "budget": partial(_picture, "One budget, with one sample and with 64", partial(_view, "budget")),
     "batches": partial(_picture, "Strong scaling above weak: one row per GPU", batches.strong_beside_weak),
 }
 BROAD = {"cuts", "batches"}  # next to these there is space for a sentence, next to the others for the formulas
