@@ -83,16 +83,17 @@ def _curves(frame: Frame, setting: Setting, look: Look) -> str:
     percent = [(p / 100, f"{p}%") for p in (0, 5, 10, 15, 20)]
     temperatures = [(t, f"{t:g}") for t in (0.5, 1, 1.5, 2, 2.5, 3)]
     marks = [plane.grid("temperature of the answers", "right answers", temperatures, percent)]
+    highest = max(setting.peaks, key=lambda name: setting.peaks[name][1])
     for name, points in setting.curves.items():
         colour, (at, peak) = CURVES[name], setting.peaks[name]
         shown = name == look.state
         marks.append(plane.curve(points, colour, 2.5 if shown else 1.5, "" if shown else "4 3", name))
         marks.append(plane.dots([(at, peak)], colour, 4, f"{name}: {peak:.1%} at {at:.2f}"))
-        x = plane.at_x(at)
         words = f"{name} training: {peak:.1%}"
         half = svg.measure(words, svg.SMALL, True) / 2
-        x = min(max(x, plane.left + half), plane.right - half)
-        marks.append(svg.text(x, plane.at_y(peak) - 9, words, anchor="middle", fill="ink" if shown else "muted",
+        x = min(max(plane.at_x(at), plane.left + half), plane.right - half)
+        y = plane.at_y(peak) + (-9 if name == highest else 19)  # above the higher point, and below the other
+        marks.append(svg.text(x, min(y, plane.bottom - 6), words, anchor="middle", fill="ink" if shown else "muted",
                               bold=shown, size=svg.SMALL, halo=True))  # fmt: skip
     now = look.toy(setting).success(look.temperature)
     x, y = plane.at_x(look.temperature), plane.at_y(now)
