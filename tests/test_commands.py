@@ -266,7 +266,10 @@ def test_only_sizes_that_read_much_depend_on_the_python_that_runs():
                 other.add((lab, tier))
             elif hasattr(o, "dataset"):
                 assert o.steps * sequences * o.seq < (0.3 if tier == "smoke" else 2) * small, (lab, tier)
-    assert other == {("capstone", "cpu"), *((lab, "gpu") for lab in ("capstone", "memory", "ddp", "fsdp", "recompute"))}
+    assert other == {
+        ("capstone", "cpu"),
+        *((lab, "gpu") for lab in ("budget", "capstone", "memory", "ddp", "fsdp", "recompute")),
+    }
     assert not [
         words
         for page in PAGES
