@@ -52,7 +52,8 @@ GAINED = Choice(
         "Compare each difference from the base with the spread over seeds.",
         "For entropies, compare what is left of the base's value in the two rows.",
     ),
-    solution="**The first.** The entropy where the base was surest falls from 0.213 to 0.111 nats, by 48%, and where "
+    solution="**It was sharpened where it was surest.** The entropy where the base was surest falls from 0.213 to "
+    "0.111 nats, by 48%, and where "
     "it was open from 2.841 to 2.612, by 8%. This is the mechanism of the paper: tails are cut where the model is "
     "sure. "
     "Training on real text does not do this. But the mechanism alone is no gain. Among 16 samples, fewer "
@@ -74,7 +75,7 @@ GAINED = Choice(
         ),
         Option(
             "free",
-            "Other text pays nothing for training on its own text",
+            "Training on its own text left the other text as it was",
             "The loss on the other text rises by far more than the spread over seeds.",
         ),
         Option(
@@ -103,7 +104,7 @@ FROM_FOUR = Number(
     solution=f"All four groups fail with a probability of (1 − {PASS_4:.4f})^4 = {1 - ALIKE:.3f}, so pass@16 would be "
     f"**{ALIKE:.1%}**. The lab measured **{PASS_16:.1%}**. Most questions that four samples do not answer are hard "
     "ones, and twelve more samples do not answer them either. So a budget for samples that is planned with equal "
-    "questions promises twice as much as it gives.",
+    "questions promises more than twice what it gives.",
     value=ALIKE,
     unit="%",
     units=("%",),

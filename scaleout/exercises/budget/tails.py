@@ -224,7 +224,7 @@ CLAIM = Choice(
         "Which of the explanations needs programs that are right, or at least programs?",
         "What does training on text at temperature 2 do to the temperature at which the model is best?",
     ),
-    solution="**That right programs are selected.** There was nothing to select from in most of the texts, and "
+    solution="**That right programs are selected.** There was no program to select in most of the texts, and "
     "nothing was "
     "selected. The model still improved. So what it learned is a different shape of its distribution, which the "
     "authors "
@@ -234,7 +234,7 @@ CLAIM = Choice(
         Option(
             "selection",
             "That it learns from right programs, which are selected",
-            "Right. Most of the texts contained no program at all, and none was left out.",
+            "Right. Most of the texts contained no program at all, and nothing was checked.",
             True,
         ),
         Option(
