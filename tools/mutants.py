@@ -184,6 +184,12 @@ BREAKS = [
     ("train/order.py", "first = step * batch + rank * share", "first = step * batch + rank", "train/test_order.py"),
     ("records/checkpoints.py", "for _, body in sound], keep)", "for _, body in sound], keep + 1)",
      "records/test_checkpoints.py"),
+    ("timing/budget.py", "answering = FORWARD * parameters * self.answers * samples",
+     "answering = FORWARD * parameters * self.answers", "timing/test_budget.py"),
+    ("timing/budget.py", "return 1 - exp(_log_beta(a, b + samples) - _log_beta(a, b))",
+     "return 1 - (b / (a + b)) ** samples", "timing/test_budget.py"),
+    ("numerics/decoding.py", "q = [x ** (1 / temperature) for x in p]", "q = [x**temperature for x in p]",
+     "numerics/test_decoding.py"),
 ]  # fmt: skip
 
 
