@@ -16,6 +16,7 @@ FLOPS = FITTED_FLOPS  # the largest budget among the runs that the laws were fit
 DECISIVE = 4  # tokens of an answer that decide whether it is right: an assumption of this book
 SPREAD = 1.0  # a + b of the Beta distribution of accuracies by question: an assumption of this book
 LOWEST, HIGHEST, STEPS = 30, 300, 100  # temperatures that are drawn, in hundredths
+APART = 2  # of these from one point of a curve to the next: a redraw has a thirtieth of a second
 
 
 @dataclass(frozen=True)
@@ -83,12 +84,12 @@ class Setting(base.Setting):
 
 
 def _curve(toy: Toy) -> list[tuple[float, float]]:
-    return [(i / STEPS, toy.success(i / STEPS)) for i in range(LOWEST, HIGHEST + 1)]
+    return [(i / STEPS, toy.success(i / STEPS)) for i in range(LOWEST, HIGHEST + 1, APART)]
 
 
 def _peak(toy: Toy, curve: list[tuple[float, float]]) -> tuple[float, float]:
     at, _ = max(curve, key=lambda point: point[1])  # the curve rises up to a token that top-p lets in, and falls there
-    near = [(at + i / 1000, toy.success(at + i / 1000)) for i in range(10)]
+    near = [(at + i / 1000, toy.success(at + i / 1000)) for i in range(10 * APART)]
     return max(near, key=lambda point: point[1])
 
 
