@@ -90,7 +90,7 @@ def _curve(toy: Toy) -> list[tuple[float, float]]:
 def _peak(toy: Toy, curve: list[tuple[float, float]]) -> tuple[float, float]:
     # The curve rises up to where top-p lets in one more token, and falls there: between two of its points.
     highest = sorted(curve, key=lambda point: -point[1])[:4]
-    near = [at + i / 1000 for at, _ in highest for i in range(10 * APART)]
+    near = [min(at + i / 1000, HIGHEST / STEPS) for at, _ in highest for i in range(10 * APART)]
     return max(((at, toy.success(at)) for at in near), key=lambda point: point[1])
 
 
