@@ -86,7 +86,7 @@ GAINED = Choice(
     ),
 )
 
-PASS_4, PASS_16 = 0.0793, 0.1301# of the base, measured
+PASS_4, PASS_16 = 0.0793, 0.1301  # of the base, measured
 ALIKE = 1 - (1 - PASS_4) ** 4
 FROM_FOUR = Number(
     key="from-four-to-sixteen",
