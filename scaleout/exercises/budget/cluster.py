@@ -6,6 +6,7 @@ from scaleout.exercises.engine import Choice, Number, Option, Slip
 from scaleout.spec.devices import DEVICES
 
 H100 = DEVICES["h100-sxm"]
+PEAK = H100.bf16_flop_per_s or 0.0  # it has bf16; some GPUs have not
 PARAMETERS, BATCH, TOKENS, GPUS = 8e9, 32, 40e6, 8
 STEP = 2 * PARAMETERS / H100.memory_bytes_per_s  # seconds to read all weights in bf16 once
 WRITING = TOKENS / GPUS / BATCH * STEP
@@ -24,10 +25,10 @@ WRITE_SECONDS = Number(
     ),
     solution=f"16 GB / 3.35 TB/s = {1e3 * STEP:.2f} ms per decoding step, in which {GPUS} × {BATCH} = {GPUS * BATCH} "
     f"tokens are written. 40 × 10^6 / {GPUS * BATCH} × {1e3 * STEP:.2f} ms = **{WRITING:.0f} s**. By its FLOPs alone "
-    f"it would take {2 * PARAMETERS * TOKENS / GPUS / H100.bf16_flop_per_s:.0f} s: at {BATCH} sequences the arithmetic "
+    f"it would take {2 * PARAMETERS * TOKENS / GPUS / PEAK:.0f} s: at {BATCH} sequences the arithmetic "
     "units wait for memory. Larger batches help until the keys and values of all sequences fill the memory. For "
     "comparison: to train on these tokens takes 6 FLOPs per parameter and token, "
-    f"{6 * PARAMETERS * TOKENS / GPUS / 0.4 / H100.bf16_flop_per_s:.0f} s at 40% utilization. So the writing "
+    f"{6 * PARAMETERS * TOKENS / GPUS / 0.4 / PEAK:.0f} s at 40% utilization. So the writing "
     "takes longer than the training.",
     value=WRITING,
     unit="s",
@@ -37,7 +38,7 @@ WRITE_SECONDS = Number(
     slips=(
         Slip(
             "flops",
-            2 * PARAMETERS * TOKENS / GPUS / H100.bf16_flop_per_s,
+            2 * PARAMETERS * TOKENS / GPUS / PEAK,
             "That is the time of the arithmetic at the GPU's peak. Reading the weights takes longer.",
         ),
         Slip("one-gpu", WRITING * GPUS, "That is how long a single GPU takes."),
