@@ -6,7 +6,7 @@ from scaleout.exercises.engine import Choice, Number, Option, Slip
 from scaleout.spec.devices import DEVICES
 
 H100 = DEVICES["h100-sxm"]
-PEAK = H100.bf16_flop_per_s or 0.0  # it has bf16; some GPUs have not
+PEAK = H100.matmul_flop_per_s("bf16")
 PARAMETERS, BATCH, TOKENS, GPUS = 8e9, 32, 40e6, 8
 STEP = 2 * PARAMETERS / H100.memory_bytes_per_s  # seconds to read all weights in bf16 once
 WRITING = TOKENS / GPUS / BATCH * STEP
