@@ -31,8 +31,9 @@ MIXED = {
     "mesh": 40,
     "planner": 4,
     "bottlenecks": 60,
+    "kernels": 80,
 }  # settings by chance
-NAMELESS = {"bottlenecks", "collectives", "front", "pipeline", "precision"}  # views that are of no model
+NAMELESS = {"bottlenecks", "collectives", "front", "kernels", "pipeline", "precision"}  # views that are of no model
 
 
 def memory(params, values, result):
@@ -150,6 +151,15 @@ def bottlenecks(params, values, result):
     assert ("does not fit" in result["sentence"]) is not values["fits"] and 0 < values["mfu_percent"] < 75
 
 
+def kernels(params, values, result):
+    assert len(result["svg"]) < 12_000 and values["cycles"][values["tallest"]] == max(values["cycles"].values())
+    assert values["tile_cycles"] >= values["cycles"][values["tallest"]] and 0 < values["share_percent"] <= 100 + 1e-9
+    assert (values["fp8_percent"] is None) is ("off" in result["levers"].get("precision", {}))
+    assert values["fp8_percent"] is None or 50 - 1e-9 <= values["fp8_percent"] <= 100 + 1e-9
+    if values["published_percent"]:
+        assert values["published_percent"] < values["share_percent"]  # measured kernels stay below the bound
+
+
 CHECKS = {
     "memory": memory,
     "collectives": of_collectives,
@@ -165,6 +175,7 @@ CHECKS = {
     "mesh": mesh,
     "planner": planner,
     "bottlenecks": bottlenecks,
+    "kernels": kernels,
 }
 
 
