@@ -16,6 +16,8 @@ ASIDE = dict(zip(UNITS, ("matmuls", "softmax", "operands", "Q, K, V, O"), strict
 GUESSES = (20, 40, 60, 80, 100, 120, 140)  # stops of the guess's mark, in per cent of the time with 16 bits
 MOST = 1.42  # of the longest bar: the width of the picture, so that these stops are in it
 
+BEYOND = 1.25  # the same, of a measured tile
+
 
 @dataclass(frozen=True)
 class Frame:
@@ -64,7 +66,9 @@ class Frame:
         """CSS pixels per cycle: the same in 16 bits and in FP8."""
         wide = self.setting.wide
         most = wide.longest if self.setting.kernel == "overlap" else max(wide.longest, wide.in_turn)
-        return (self.right - self.left) / (MOST * most)
+        setting = self.setting
+        measured = setting.tile * setting.share / setting.published if setting.published else 0.0
+        return (self.right - self.left) / max(MOST * most, BEYOND * measured)
 
 
 def picture(setting: Setting, width: int) -> str:
@@ -128,6 +132,7 @@ def _tile(frame: Frame) -> str:
         parts.append(svg.rect(x, y, cycles * frame.scale, frame.high, FILLS[unit], title=unit, mark=f"tile {unit}"))
         x += cycles * frame.scale
     words = f"{setting.tile:,.0f}"
+    x = max(x, _measured_x(frame) or x)
     parts.append(svg.text(x + 6, y + frame.high - (6 if frame.wide else 3), words, bold=True, halo=True, mark="tile"))
     ways = [
         f"tensor cores busy {setting.share:.0%} of the time: {setting.flop_per_s / 1e12:,.0f} TFLOP/s at most",
@@ -141,16 +146,20 @@ def _tile(frame: Frame) -> str:
     return "".join(parts)
 
 
-def _published(frame: Frame) -> str:
-    """Where a measured kernel lies."""
+def _measured_x(frame: Frame) -> float | None:
+    """Where the tile of a measured kernel ends, if somebody published it."""
     setting = frame.setting
     if not setting.published:
+        return None
+    return frame.left + setting.tile * setting.share / setting.published * frame.scale
+
+
+def _published(frame: Frame) -> str:
+    """A mark where a measured kernel lies."""
+    x, y = _measured_x(frame), frame.tile_y
+    if x is None:
         return ""
-    y = frame.tile_y
-    x = frame.left + setting.tile * setting.share / setting.published * frame.scale
-    if x > frame.right:
-        return ""
-    words = f"dotted: measured, {setting.published:.0%} of the peak"
+    words = f"dotted: measured, {frame.setting.published:.0%} of the peak"
     return svg.line(x, y - 4, x, y + frame.high + 4, "ink", 2, "2 2", mark="measured") + svg.text(
         frame.left, y + frame.high + 35, words, size=svg.SMALL, fill="muted", mark="published"
     )
