@@ -63,7 +63,7 @@ TWO_BLOCKS = Number(
     right="Nothing was approximated: one pass over the keys in any order gives the softmax over all of them.",
 )
 
-P, DP = (0.2, 0.3, 0.5), (1.0, 2.0, 5.0)  # probabilities of a row, and the gradients that come back to them
+P, DP = (0.2, 0.3, 0.5), (1.0, 3.0, 5.0)  # probabilities of a row, and the gradients that come back to them
 INNER = sum(p * g for p, g in zip(P, DP, strict=True))
 DS = P[2] * (DP[2] - INNER)
 ROW_SUM = Number(
@@ -79,7 +79,7 @@ ROW_SUM = Number(
         "probabilities.",
         "The sum is one number per row.",
     ),
-    solution=f"The sum is {P[0]} · 1 + {P[1]} · 2 + {P[2]} · 5 = {INNER:.1f}, and the gradient is {P[2]} · (5 − "
+    solution=f"The sum is {P[0]} · 1 + {P[1]} · 3 + {P[2]} · 5 = {INNER:.1f}, and the gradient is {P[2]} · (5 − "
     f"{INNER:.1f}) = **{DS:.2f}**. The sum equals the row's output times the gradient of that output, summed over "
     "the head (`rowsum(dO * O)`), so a kernel computes it once per query before it looks at any tile, and needs no "
     "tile's probabilities for it.",
