@@ -7,7 +7,10 @@ norms, casts to 16 bits, the optimizer and communication are the rest (Amdahl).
 
 from __future__ import annotations
 
+from scaleout.spec.devices import Device
+from scaleout.spec.program import Program
 from scaleout.timing.job import Step
+from scaleout.timing.rates import device_rates
 
 # How many times as fast a linear layer's matrix multiplications are in FP8 as in bf16, casts and scales counted, on
 # hardware whose peak is twice as high. Fitted once, to five steps of Llama 3.1 8B on H100 (tests/published/fp8.json).
@@ -28,3 +31,18 @@ def fp8_seconds(step: Step) -> float:
         raise ValueError(f"{step.job.device.name} has no FP8: use an H100 or a newer one")
     share = linear_share(step)
     return step.seconds * (1 - share + share / FASTER)
+
+
+# Bytes that a fused cast to FP8 moves for each number of an operand in 16 bits: one kernel reads it for the largest
+# number, the next reads it again and writes 8 bits.
+CAST_BYTES, CAST_KERNELS = 2 + 2 + 1, 2
+
+
+def matmul_seconds(device: Device, program: Program, rows: int, columns: int, depth: int) -> dict[str, float]:
+    """Seconds of one (rows x depth) by (depth x columns) multiplication with a result in 16 bits, by way: "bf16", "fp8"
+    on operands that are cast already, "fp8 with casts" of both. Raises ValueError for a device without FP8."""
+    wide, narrow = (device_rates(device, program, dtype) for dtype in ("bf16", "fp8"))
+    operands = rows * depth + depth * columns
+    fp8 = max(narrow.matmul(rows, columns, depth, 1), narrow.moved(operands + 2 * rows * columns, 1))
+    casts = narrow.moved(CAST_BYTES * operands, 2 * CAST_KERNELS)
+    return {"bf16": wide.matmul(rows, columns, depth), "fp8": fp8, "fp8 with casts": fp8 + casts}

@@ -1,0 +1,147 @@
+"""Fusion measured: three chains of operations, one operation at a time, in chunks that stay in the cache, and compiled.
+
+A kernel per operation reads its input from memory and writes its result there. A fused chain reads once and writes
+once. It gains where the bytes take the time, and nothing where the arithmetic does. Seconds are predicted from a copy
+through memory and from each operation on numbers that lie in the cache, both measured in the same rounds.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from scaleout.measure.kernels_attention import in_turn
+from scaleout.parallel import private
+
+CHUNK = 2**14  # elements: 64 KB in fp32, which the second cache of a core holds several times
+REPEATED = 64  # calls of an operation in a chunk that are one sample
+LONG = 10  # operations of the two chains
+WAYS = ("eager", "chunks", "compiled")
+
+
+@dataclass(frozen=True)
+class Chain:
+    """operations: one after the other, each on the result of the one before. square: on a square matrix, whose side is
+    the root of the elements; the first operation is then a matrix multiplication."""
+
+    words: str
+    operations: tuple[Callable[[Tensor], Tensor], ...]
+    square: bool = False
+
+    def run(self, x: Tensor) -> Tensor:
+        for operation in self.operations:
+            x = operation(x)
+        return x
+
+
+def scaled(x):
+    return x * 0.99
+
+
+def shifted(x):
+    return x + 0.01
+
+
+def squared_by_weight(x):
+    """x times a square matrix of its width, the same in every call."""
+    return x @ weight(x.shape[-1], x.device)
+
+
+_weights: dict = {}
+
+
+def weight(side, device):
+    """A square matrix, made once."""
+    key = side, str(device)
+    if key not in _weights:
+        _weights[key] = torch.randn(side, side, generator=torch.Generator().manual_seed(0)).to(device) / side**0.5
+    return _weights[key]
+
+
+CHAINS = {
+    "cheap": Chain(f"{LONG} multiplications and additions", (scaled, shifted) * (LONG // 2)),
+    "sigmoids": Chain(f"{LONG} sigmoids", (torch.sigmoid,) * LONG),
+    "matmul": Chain("a matrix multiplication, then ReLU", (squared_by_weight, torch.relu), square=True),
+}
+
+
+def in_chunks(chain, x):
+    """The chain on a chunk at a time, all operations before the next chunk: by hand what a fused kernel does."""
+    out, rows = torch.empty_like(x), max(1, CHUNK // (x.numel() // len(x)))
+    for first in range(0, len(x), rows):
+        out[first : first + rows] = chain.run(x[first : first + rows])
+    return out
+
+
+def inputs(chain, elements, device):
+    """The chain's input: so many normal numbers in fp32, or a square matrix of about as many."""
+    chance = torch.Generator().manual_seed(0)
+    side = int(elements**0.5) // 64 * 64 or 64
+    return torch.randn((side, side) if chain.square else (elements,), generator=chance).to(device)
+
+
+def ways(chain, x, compiles):
+    """{way: work} of a chain on x. Chunks are for a CPU's caches; a GPU's launches would cost more than they save."""
+    works = {"eager": lambda: chain.run(x)}
+    if x.device.type == "cpu":
+        works["chunks"] = lambda: in_chunks(chain, x)
+    if compiles:
+        fused = torch.compile(chain.run)
+        works["compiled"] = lambda: fused(x)
+    return works
+
+
+def one_by_one(operation, x):
+    """So many calls of an operation on the same chunk."""
+    return lambda: [operation(x) for _ in range(REPEATED)]
+
+
+def measure(s, o, names, compiles):
+    """({(chain, way): [seconds]}, {(chain, way): predicted seconds}, {(chain, way): error to eager}, [failures])."""
+    chains = {name: (CHAINS[name], inputs(CHAINS[name], o.elements, s.device)) for name in names}
+    works, wrong, failed = {}, {}, []
+    for name, (chain, x) in chains.items():
+        right = chain.run(x)
+        for way, work in ways(chain, x, compiles).items():
+            try:
+                wrong[name, way] = (work() - right).abs().max().item() / right.abs().max().item()
+            except private.DynamoError as error:
+                failed.append(f"{chain.words}, {way}: {str(error).strip().splitlines()[0]}")
+                continue
+            works[name, way] = work
+    chunk = torch.randn(CHUNK, device=s.device)
+    largest = chains[names[0]][1]
+    rates = {("chunk", op): one_by_one(op, chunk) for op in (scaled, shifted, torch.sigmoid, torch.relu)}
+    rates["copy"] = lambda: largest + 1.0
+    rates |= {("matmul", n): (lambda x=x: squared_by_weight(x)) for n, (chain, x) in chains.items() if chain.square}
+    times = in_turn(s, works | rates, o.rounds, "fusion")
+    spent = {name: statistics.median(times[name]) for name in rates}
+    memory = spent["copy"] / largest.numel()  # seconds of an element, read and written
+    seconds = {name: times[name] for name in works}
+    return seconds, {(n, way): predicted(*chains[n], way, spent, memory) for n, way in works}, wrong, failed
+
+
+def predicted(chain, x, way, spent, memory):
+    """Seconds of a chain: each operation takes its bytes or its arithmetic, whichever is longer. Fused, the bytes are
+    paid once. In a compiled kernel an operation takes nothing but its arithmetic, in chunks what it takes in the cache.
+
+    spent: seconds of REPEATED calls in a chunk by ("chunk", operation), and of the whole matrix multiplication. memory:
+    seconds in which an element is read and written."""
+    elements, whole = x.numel(), 0.0
+    own = {op: spent["chunk", op] / REPEATED / CHUNK for op in chain.operations if ("chunk", op) in spent}
+    if chain.square:
+        whole = next(seconds for name, seconds in spent.items() if name[0] == "matmul")
+    each = [own[op] for op in chain.operations if op in own]
+    if x.device.type == "cuda":  # a chunk there is all launch: only bytes are priced
+        each = [0.0] * len(each)
+    if way == "eager":
+        return whole + elements * sum(max(memory, seconds) for seconds in each)
+    if way == "compiled":
+        least = min(own.values()) if own else 0.0
+        each = [seconds - least for seconds in each]
+    once = 0.0 if chain.square and way == "compiled" else memory
+    return whole + elements * max(once, sum(each))
