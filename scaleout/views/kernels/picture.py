@@ -77,7 +77,7 @@ def picture(setting: Setting, width: int) -> str:
 
 def locked(setting: Setting, width: int) -> str:
     """The cycles in 16 bits; what FP8 makes of the tile is not in it."""
-    return _figure(Frame(setting, width), _bars, _mark)
+    return _figure(Frame(setting, width), _bars, _before, _mark)
 
 
 def _figure(frame: Frame, *rows: Callable[[Frame], str]) -> str:
@@ -132,7 +132,8 @@ def _tile(frame: Frame) -> str:
         parts.append(svg.rect(x, y, cycles * frame.scale, frame.high, FILLS[unit], title=unit, mark=f"tile {unit}"))
         x += cycles * frame.scale
     words = f"{setting.tile:,.0f}"
-    x = max(x, _measured_x(frame) or x)
+    if (mark := _measured_x(frame)) and mark < x + svg.measure(words, bold=True) + 14:
+        x = max(x, mark)
     parts.append(svg.text(x + 6, y + frame.high - (6 if frame.wide else 3), words, bold=True, halo=True, mark="tile"))
     ways = [
         f"tensor cores busy {setting.share:.0%} of the time: {setting.flop_per_s / 1e12:,.0f} TFLOP/s at most",
@@ -144,6 +145,13 @@ def _tile(frame: Frame) -> str:
     room = frame.width - frame.left - 4
     parts.append(svg.text(frame.left, y + frame.high + 17, fitting(ways, room, svg.SMALL), size=svg.SMALL))
     return "".join(parts)
+
+
+def _before(frame: Frame) -> str:
+    """The tile in 16 bits, as an outline: what the guess is a part of."""
+    y, long = frame.tile_y, frame.setting.wide.longest * frame.scale
+    words = svg.text(frame.left, y + frame.high + 35, "outline: the time in 16 bits", size=svg.SMALL, fill="muted")
+    return _row_name(frame, y, "one tile in FP8") + _outline(frame.left, y, long, frame.high) + words
 
 
 def _measured_x(frame: Frame) -> float | None:
