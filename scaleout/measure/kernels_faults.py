@@ -24,7 +24,6 @@ from scaleout.measure.recompute import saved
 from scaleout.parallel import kernels, private
 from scaleout.parallel.kernels_ways import no_compiler
 from scaleout.spec.devices import DEVICES, reported_as
-from scaleout.spec.program import PROGRAMS
 from scaleout.timing.precision import matmul_seconds
 
 STEPS = 12  # of a run whose sequences have another length each time: more than torch compiles a function for
@@ -147,6 +146,6 @@ def slow_fp8(s, o):
     """(name of the GPU, {width: {way: predicted seconds}}, {(width, way): measured seconds}, empty without FP8)."""
     able = kernels_fp8.has_fp8(s.device)
     device = (reported_as(torch.cuda.get_device_name(s.device)) if able else None) or DEVICES[ROOFLINE]
-    rows = {width: matmul_seconds(device, PROGRAMS["compiled"], o.fp8_tokens, width, width) for width in o.fp8_sides}
+    rows = {width: matmul_seconds(device, o.fp8_tokens, width, width) for width in o.fp8_sides}
     measured = kernels_fp8.by_shape(s, o.fp8_tokens, o.fp8_sides, o.rounds) if able else {}
     return device.name, rows, measured
