@@ -277,7 +277,7 @@ def whole(lab):
     )
     lab.notes.append(f"the recorded seconds are a step of {kernels_ways.KERNELS[o.via].words} at the largest size")
     recipe = {"kernels": ", ".join(names), "mask": o.mask, "heads": o.heads, "batch": o.batch, "tile": o.tile}
-    lab.report(lab.record(samples, [], recipe, None, precision=o.precision, mfu=mfu, mfu_peak=peak), way="torch")
+    lab.report(lab.record(samples, [], recipe, None, tokens_per_second=None, mfu=mfu, mfu_peak=peak), way="torch")
     lab.end()
 
 

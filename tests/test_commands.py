@@ -66,12 +66,35 @@ SHRUNK = {
     "preflight": [],
     "zero": MODEL,
     "precision": MODEL,
+    "kernels": [
+        "--seqs",
+        "16,32",
+        "--head-sizes",
+        "16",
+        "--heads",
+        "2",
+        "--elements",
+        "4096",
+        "--fp8-seq",
+        "256",
+        "--fp8-head",
+        "128",
+        "--hidden",
+        "32",
+        "--block-heads",
+        "2",
+        "--block-seq",
+        "16",
+        "--rounds",
+        "2",
+        "--no-compile",
+    ],
     "mesh": ["--layers", "2", "--hidden", "32", "--heads", "4"],
 }
 NO_SIZES = ("hang", "hang_job", "tour")  # tests/ranks/test_hang.py and test_tour.py run them
 PLACES = ("--folder", "--save", "--out", "--resume", "--checkpoint-every")  # of what is kept: one of each kind will do
 COUNTS = ("--steps", "--gpus")  # of what no first step depends on
-MEASURES = ("collectives", "calibrate")  # train nothing
+MEASURES = ("collectives", "calibrate", "kernels")  # train nothing
 ENDS = {
     ("fsdp", "accelerate-naive"): "end",
     ("ddp", "--inject"): "end",
@@ -206,6 +229,7 @@ def test_every_size_and_every_command_comes_to_its_first_step(reached):
         "precision",
         "recompute",
         "bottlenecks",
+        "kernels",
         "capstone",
         "collectives",
         "calibrate",
@@ -228,6 +252,7 @@ def test_every_size_and_every_command_comes_to_its_first_step(reached):
         ("precision", ["--steps", "8", "--seeds", "1", "--ways", "bf16"]),
         ("capstone", ["--steps", "6", "--sample", "0"]),
         ("calibrate", []),
+        ("kernels", []),
     ],
 )
 def test_a_lab_imports_all_that_it_uses(lab, words, tmp_path):

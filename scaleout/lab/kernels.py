@@ -3,6 +3,7 @@ only."""
 
 from __future__ import annotations
 
+import textwrap
 from itertools import pairwise
 
 from scaleout.lab.text import fixed, megabytes, ms, ratio, table
@@ -147,6 +148,11 @@ def recompile(cases):
     return "\n".join(words)
 
 
+def wrapped(words):
+    """Lines of at most 74 characters, indented."""
+    return textwrap.wrap(" ".join(words.split()), 74, initial_indent=" " * 7, subsequent_indent=" " * 7)
+
+
 def slow_path(row):
     """True where a call of scaled_dot_product_attention ran torch's unfused kernel."""
     return any(name.endswith("_math") for name in row["kernels"])
@@ -162,6 +168,8 @@ def mask(rows):
     words = [table(head, lines), ""]
     for name, row in rows.items():
         words.append(f"{'FAULT ' if slow_path(row) else 'sound '} {name}: {', '.join(row['kernels'])}")
+        if row["reason"]:
+            words += ["       why FlashAttention does not take it, in torch's words:", *wrapped(row["reason"])]
     words += [
         "",
         "Look at: the kernel's name in a profile. A job asserts it with",

@@ -11,6 +11,9 @@ profile), `zero_muon` the additional needs of Muon. `precision` counts gradients
 model in many precisions. `recompute` measures saved tensors and counts recomputed operations; `traces` runs
 torch.profiler. `inject`, `tensor_faults`, `pipeline_faults`, `zero_faults`, `mesh_faults`, `precision_faults` and
 `recompute_faults` make faults. `figures` styles the plots of notebooks. `kernels` times the kernels of a block.
+Of attention's kernels `kernels_attention` measures errors, saved bytes and seconds, `kernels_fp8` what FP8 does to them
+and to matrix multiplications; `kernels_fusion` times chains of operations fused and not, `kernels_block` a block before
+and after each kernel, and `kernels_faults` has three that are slow without a word.
 `bottlenecks` makes a small job short of any one resource and counts what a step takes.
 
 Reading recorded files needs no torch: see `records`. Stands on `parallel` and `lab`.

@@ -46,7 +46,8 @@ def draw(s, o, seq, head, dtype, heads=None) -> list[Tensor]:
     mine = torch.randn(shape, generator=chance)
     if heads is None:
         mine = mine.chunk(s.world, dim=2)[s.rank]
-    return [x.to(s.device, DTYPES[dtype]).contiguous().requires_grad_() for x in mine]
+    # each a tensor of its own: saved bytes are counted by storage
+    return [x.to(s.device, DTYPES[dtype], copy=True).contiguous().requires_grad_() for x in mine]
 
 
 # --- the same numbers? ------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import statistics
+import warnings
 from contextlib import contextmanager
 
 import torch
@@ -23,7 +24,6 @@ from scaleout.measure.recompute import saved
 from scaleout.parallel import kernels, private
 from scaleout.parallel.kernels_ways import no_compiler
 from scaleout.spec.devices import DEVICES, reported_as
-from scaleout.spec.program import PROGRAMS
 from scaleout.timing.precision import matmul_seconds
 
 STEPS = 12  # of a run whose sequences have another length each time: more than torch compiles a function for
@@ -104,17 +104,21 @@ def masks(seq, heads, device):
 
 
 def only_flash(run):
-    """Whether a call runs where FlashAttention is the only kernel allowed: what an assertion in a job would ask."""
-    try:
-        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-            run()
-    except RuntimeError:
-        return False
-    return True
+    """(whether a call runs where FlashAttention is the only kernel allowed, why it does not in torch's words): what an
+    assertion in a job would ask."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+                run()
+        except RuntimeError:
+            reasons = [str(warning.message).split(" (Triggered")[0] for warning in said]
+            return False, next((reason for reason in reversed(reasons) if not reason.endswith("because:")), "")
+    return True, ""
 
 
 def slow_path(s, o):
-    """{what the caller wrote: {"kernels", "saved", "seconds", "flash", "error"}}, on the longest sequence."""
+    """{what the caller wrote: {"kernels", "saved", "seconds", "flash", "reason", "error"}}, on the longest sequence."""
     seq, head = max(o.lengths), o.head_dims[0]
     qkv = draw(s, o, seq, head, o.precision)
     right = F.scaled_dot_product_attention(*qkv, is_causal=True).detach()
@@ -122,10 +126,12 @@ def slow_path(s, o):
     for name, options in masks(seq, qkv[0].shape[1], s.device).items():
         run = lambda inputs=qkv, options=options: F.scaled_dot_product_attention(*inputs, **options)  # noqa: E731
         works[name] = lambda run=run: torch.autograd.grad(run(), qkv, right)
+        flash, reason = only_flash(run)
         rows[name] = {
             "kernels": kernel_names(run),
             "saved": saved(run, qkv, nn.Identity()),
-            "flash": only_flash(run),
+            "flash": flash,
+            "reason": reason,
             "error": ((run() - right).abs().max() / right.abs().max()).item(),
         }
     for name, samples in in_turn(s, works, o.rounds, "masks").items():
@@ -140,6 +146,6 @@ def slow_fp8(s, o):
     """(name of the GPU, {width: {way: predicted seconds}}, {(width, way): measured seconds}, empty without FP8)."""
     able = kernels_fp8.has_fp8(s.device)
     device = (reported_as(torch.cuda.get_device_name(s.device)) if able else None) or DEVICES[ROOFLINE]
-    rows = {width: matmul_seconds(device, PROGRAMS["compiled"], o.fp8_tokens, width, width) for width in o.fp8_sides}
+    rows = {width: matmul_seconds(device, o.fp8_tokens, width, width) for width in o.fp8_sides}
     measured = kernels_fp8.by_shape(s, o.fp8_tokens, o.fp8_sides, o.rounds) if able else {}
     return device.name, rows, measured
