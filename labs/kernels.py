@@ -90,7 +90,13 @@ class Options:
 TIERS = {
     "smoke": Options(),
     "cpu": Options(
-        seqs="256,512,1024,2048,4096", head_sizes="32,64,128", elements=2**25, hidden=512, block_heads=8, block_seq=1024
+        seqs="256,1024,4096",
+        head_sizes="64,128",
+        rounds=3,
+        elements=2**25,
+        hidden=512,
+        block_heads=8,
+        block_seq=1024,
     ),
     "gpu": Options(
         seqs="1024,2048,4096,8192",
