@@ -40,14 +40,14 @@ COPIED = {"cpu": 2**23, "cuda": 2**28}  # elements of the copy that is timed: mo
 
 
 def draw(s, o, seq, head, dtype, heads=None) -> list[Tensor]:
-    """Q, K and V, (b, a, s, d), normal numbers, the same on every run; this rank's heads, or so many."""
-    chance = torch.Generator().manual_seed(o.seed)
+    """Q, K and V, (b, a, s, d), normal numbers, the same in every run; this rank's heads, or so many."""
+    chance = torch.Generator(s.device).manual_seed(o.seed)
     shape = (3, o.batch, heads or o.heads, seq, head)
-    mine = torch.randn(shape, generator=chance)
+    mine = torch.randn(shape, generator=chance, device=s.device)
     if heads is None:
         mine = mine.chunk(s.world, dim=2)[s.rank]
     # each a tensor of its own: saved bytes are counted by storage
-    return [x.to(s.device, DTYPES[dtype], copy=True).contiguous().requires_grad_() for x in mine]
+    return [x.to(DTYPES[dtype], copy=True).contiguous().requires_grad_() for x in mine]
 
 
 # --- the same numbers? ------------------------------------------------------------------------------------------------
@@ -62,8 +62,8 @@ def gradients(run, qkv, mask, upstream):
 def exact(qkv, mask):
     """What naive attention gives in fp64, and the gradient that it was given: (output, gradients, upstream)."""
     wide = [x.detach().double().requires_grad_() for x in qkv]
-    chance = torch.Generator().manual_seed(1)
-    upstream = torch.randn(wide[0].shape, generator=chance).to(wide[0])
+    chance = torch.Generator(wide[0].device).manual_seed(1)
+    upstream = torch.randn(wide[0].shape, generator=chance, device=wide[0].device, dtype=torch.float64)
     return *gradients(kernels.naive, wide, mask, upstream), upstream
 
 

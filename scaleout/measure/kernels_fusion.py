@@ -58,7 +58,8 @@ def weight(side, device):
     """A square matrix, made once."""
     key = side, str(device)
     if key not in _weights:
-        _weights[key] = torch.randn(side, side, generator=torch.Generator().manual_seed(0)).to(device) / side**0.5
+        chance = torch.Generator(device).manual_seed(1)
+        _weights[key] = torch.randn(side, side, generator=chance, device=device) / side**0.5
     return _weights[key]
 
 
@@ -79,9 +80,9 @@ def in_chunks(chain, x):
 
 def inputs(chain, elements, device):
     """The chain's input: so many normal numbers in fp32, or a square matrix of about as many."""
-    chance = torch.Generator().manual_seed(0)
+    chance = torch.Generator(device).manual_seed(0)
     side = int(elements**0.5) // 64 * 64 or 64
-    return torch.randn((side, side) if chain.square else (elements,), generator=chance).to(device)
+    return torch.randn((side, side) if chain.square else (elements,), generator=chance, device=device)
 
 
 def ways(chain, x, compiles):

@@ -1,5 +1,5 @@
-"""labs/kernels.py as a reader starts it: on one process and two, by each launcher, its faults, and the tier for GPUs with
-tiny tensors."""
+"""labs/kernels.py as a reader starts it: on one process and two, by each launcher, its faults, and the tier for GPUs
+with tiny tensors."""
 
 import functools
 
@@ -52,7 +52,7 @@ def test_saved_bytes_are_those_predicted_and_of_this_ranks_heads(run):
 def test_the_record_says_what_was_timed_and_what_was_left_out(run):
     world, record, said = run
     assert record.device_count == world and record.effective_batch is None and record.tokens_per_second is None
-    assert len(record.step_seconds) == 2 and 0 < record.mfu and "one process" in record.mfu_peak["source"]
+    assert len(record.step_seconds) == 2 and record.mfu > 0 and "one process" in record.mfu_peak["source"]
     assert any("a step of SDPA, its choice at the largest size" in note for note in record.notes)
     reasons = {reason.split(":")[0] for reason in record.skipped}
     assert {"Accelerate", "fusion by torch.compile", "block, compiled", "FlashAttention 2 to 4, cuDNN, FP8 units and "
@@ -108,7 +108,7 @@ def test_a_wrong_word_is_one_line(words, world, said):
     assert said in done.stderr and len(done.stderr.splitlines()) == 1
 
 
-# --- the tier for GPUs --------------------------------------------------------------------------------------------------
+# --- the tier for GPUs ----------------------------------------------------------------------------------------------
 
 
 def test_the_tier_for_gpus_runs_to_its_end_with_tiny_tensors(tmp_path, monkeypatch, capsys):
