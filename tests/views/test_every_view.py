@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ET
 from math import ceil
 
 import pytest
+from kernels_views import kernels
 from view_settings import by_chance, controls, grid, values
 
 from scaleout import views
@@ -149,15 +150,6 @@ def bottlenecks(params, values, result):
     assert values["by_resource"][values["tallest"]] == max(values["by_resource"].values())
     assert values["fits"] == (values["memory_gb"] <= values["usable_gb"]) and values["faster_link_gain"] >= 1
     assert ("does not fit" in result["sentence"]) is not values["fits"] and 0 < values["mfu_percent"] < 75
-
-
-def kernels(params, values, result):
-    assert len(result["svg"]) < 12_000 and values["cycles"][values["tallest"]] == max(values["cycles"].values())
-    assert values["tile_cycles"] >= values["cycles"][values["tallest"]] and 0 < values["share_percent"] <= 100 + 1e-9
-    assert (values["fp8_percent"] is None) is ("off" in result["levers"].get("precision", {}))
-    assert values["fp8_percent"] is None or 50 - 1e-9 <= values["fp8_percent"] <= 100 + 1e-9
-    if values["published_percent"]:
-        assert values["published_percent"] < values["share_percent"]  # measured kernels stay below the bound
 
 
 CHECKS = {

@@ -1,6 +1,8 @@
-"""Check the lab exercise `keys-on-two-ranks` on 2 processes: output, and bytes that each rank sends.
+"""Check the lab exercise `keys-on-two-ranks` on 2 processes.
 
-python -m scaleout.exercises.kernels.ranks keys.py
+    python -m scaleout.exercises.kernels.ranks keys.py
+
+The output is compared with one process, and bytes that a rank sends are counted.
 """
 
 from __future__ import annotations
