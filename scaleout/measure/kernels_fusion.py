@@ -64,9 +64,9 @@ def weight(side, device):
 
 
 CHAINS = {
-    "cheap": Chain(f"{LONG} multiplications and additions", (scaled, shifted) * (LONG // 2)),
-    "tangents": Chain(f"{LONG} hyperbolic tangents", (torch.tanh,) * LONG),
-    "matmul": Chain("a matrix multiplication, then ReLU", (squared_by_weight, torch.relu), square=True),
+    "cheap": Chain(f"{LONG} multiplies and adds", (scaled, shifted) * (LONG // 2)),
+    "tangents": Chain(f"{LONG} tanh", (torch.tanh,) * LONG),
+    "matmul": Chain("matmul, then ReLU", (squared_by_weight, torch.relu), square=True),
 }
 
 
