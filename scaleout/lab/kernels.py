@@ -45,7 +45,7 @@ def numbers(words: str, flag: str, lowest: int = 1, highest: int = 10**7) -> tup
 def attention(rows, title):
     """Kernels on one size, as text. rows: {kernel: {"saved", "forward", "step": (predicted, measured)}}, predicted None
     where nothing says it."""
-    head = (title, "saved, MB", "pred.", "forward, ms", "pred.", "step, ms", "pred.", "ratio")
+    head = (title, "MB saved", "pred.", "fwd, ms", "pred.", "step, ms", "pred.", "ratio")
     lines = []
     for name, row in rows.items():
         cells = []

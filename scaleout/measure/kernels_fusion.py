@@ -17,7 +17,7 @@ from torch import Tensor
 from scaleout.measure.kernels_attention import in_turn
 from scaleout.parallel import private
 
-CHUNK = 2**14  # elements: 64 KB in fp32, which the second cache of a core holds several times
+CHUNK = 2**15  # elements: 128 KB in fp32, so that input and output fit the second cache of a core
 REPEATED = 64  # calls of an operation in a chunk that are one sample
 LONG = 10  # operations of the two chains
 WAYS = ("eager", "chunks", "compiled")
@@ -64,9 +64,9 @@ def weight(side, device):
 
 
 CHAINS = {
-    "cheap": Chain(f"{LONG} multiplications and additions", (scaled, shifted) * (LONG // 2)),
-    "sigmoids": Chain(f"{LONG} sigmoids", (torch.sigmoid,) * LONG),
-    "matmul": Chain("a matrix multiplication, then ReLU", (squared_by_weight, torch.relu), square=True),
+    "cheap": Chain(f"{LONG} multiplies and adds", (scaled, shifted) * (LONG // 2)),
+    "tangents": Chain(f"{LONG} tanh", (torch.tanh,) * LONG),
+    "matmul": Chain("matmul, then ReLU", (squared_by_weight, torch.relu), square=True),
 }
 
 
@@ -79,16 +79,18 @@ def in_chunks(chain, x):
 
 
 def inputs(chain, elements, device):
-    """The chain's input: so many normal numbers in fp32, or a square matrix of about as many."""
+    """The chain's input: so many normal numbers in fp32, or a square matrix of a sixteenth of them: its multiplications
+    grow with the cube of its side."""
     chance = torch.Generator(device).manual_seed(0)
-    side = int(elements**0.5) // 64 * 64 or 64
+    side = max(1, int(elements**0.5) // 4)
     return torch.randn((side, side) if chain.square else (elements,), generator=chance, device=device)
 
 
 def ways(chain, x, compiles):
-    """{way: work} of a chain on x. Chunks are for a CPU's caches; a GPU's launches would cost more than they save."""
+    """{way: work} of a chain on x. Chunks are for the caches of a CPU: a GPU's launches would cost more than they save,
+    and a matrix multiplication has chunks of its own."""
     works = {"eager": lambda: chain.run(x)}
-    if x.device.type == "cpu":
+    if x.device.type == "cpu" and not chain.square:
         works["chunks"] = lambda: in_chunks(chain, x)
     if compiles:
         fused = torch.compile(chain.run)
@@ -116,7 +118,7 @@ def measure(s, o, names, compiles):
             works[name, way] = work
     chunk = torch.randn(CHUNK, device=s.device)
     largest = chains[names[0]][1]
-    rates = {("chunk", op): one_by_one(op, chunk) for op in (scaled, shifted, torch.sigmoid, torch.relu)}
+    rates = {("chunk", op): one_by_one(op, chunk) for op in (scaled, shifted, torch.tanh, torch.relu)}
     rates["copy"] = lambda: largest + 1.0
     rates |= {("matmul", n): (lambda x=x: squared_by_weight(x)) for n, (chain, x) in chains.items() if chain.square}
     times = in_turn(s, works | rates, o.rounds, "fusion")
@@ -142,7 +144,7 @@ def predicted(chain, x, way, spent, memory):
     if way == "eager":
         return whole + elements * sum(max(memory, seconds) for seconds in each)
     if way == "compiled":
-        least = min(own.values()) if own else 0.0
-        each = [seconds - least for seconds in each]
+        least = min(spent["chunk", op] for op in (scaled, shifted)) / REPEATED / CHUNK  # what the cache takes
+        each = [max(0.0, seconds - least) for seconds in each]
     once = 0.0 if chain.square and way == "compiled" else memory
     return whole + elements * max(once, sum(each))

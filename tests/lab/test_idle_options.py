@@ -46,7 +46,7 @@ IDLE = [
     ("precision", 1, ["--fault", "overflow", "--compile", "--seeds", "3"], "leave out --compile and --seeds"),
     ("recompute", 1, ["--fault", "router", "--steps", "9"], "--fault runs by itself: leave out --steps"),
     ("recompute", 1, ["--compile", "--precision", "autocast-bf16"], "--compile runs by itself: leave out --prec"),
-    ("kernels", 1, ["--fault", "fp8", "--via", "naive"], "--fault runs by itself: leave out --via"),
+    ("kernels", 1, ["--fault", "fp8", "--ways", "naive"], "--fault runs by itself: leave out --ways"),
     ("kernels", 3, [], "--heads 4: 3 processes do not divide them: use a multiple of 3"),
     ("collectives", 1, ["--plot", "p.svg"], "one process sends nothing: start with torchrun --nproc-per-node 2"),
     ("collectives", 1, ["--own", "5,1"], "one process sends nothing: start with torchrun --nproc-per-node 2"),

@@ -105,7 +105,6 @@ CASES = [
     ("kernels", ["--fp8-head", "96"], "--fp8-head 96: the rotation needs a power of two"),
     ("kernels", ["--block-heads", "3"], "3 heads do not divide hidden size 128: change one of the two"),
     ("kernels", ["--ways", "fa9"], "--ways fa9: no such kernel: use all, or naive, checkpointed, tiled,"),
-    ("kernels", ["--via", "cudnn"], "--via cudnn: torch has no such kernel here"),
     ("kernels", ["--rounds", "1"], "--rounds is 1: it must be from 2"),
     ("kernels", ["--mask", "alibi"], "argument --mask: invalid choice: 'alibi'"),
     ("kernels", ["--fault", "mask", "--save"], "a run with a fault makes no Record: leave out --fault or --save"),

@@ -127,15 +127,16 @@ def test_a_kernel_that_runs_out_of_memory_is_left_out_by_name(s, monkeypatch):
 
 def test_chunks_compute_what_one_operation_at_a_time_computes(s):
     seconds, predicted, wrong, failed = kernels_fusion.measure(s, options(), list(kernels_fusion.CHAINS), False)
-    assert set(seconds) == set(predicted) == {(c, w) for c in kernels_fusion.CHAINS for w in ("eager", "chunks")}
+    ways = {(chain, way) for chain in kernels_fusion.CHAINS for way in ("eager", "chunks")} - {("matmul", "chunks")}
+    assert set(seconds) == set(predicted) == ways
     assert failed == [] and max(wrong.values()) < 1e-6
     assert all(value > 0 for value in predicted.values())
 
 
 def test_a_chain_gains_where_bytes_take_the_time_and_nothing_where_arithmetic_does():
-    """An element is read and written in 4 ns; an addition takes 1 ns in the cache, a sigmoid 20."""
+    """An element is read and written in 4 ns; an addition takes 1 ns in the cache, a hyperbolic tangent 20."""
     chains, per_call = kernels_fusion.CHAINS, kernels_fusion.REPEATED * kernels_fusion.CHUNK
-    own = {kernels_fusion.scaled: 1e-9, kernels_fusion.shifted: 1e-9, torch.sigmoid: 20e-9, torch.relu: 1e-9}
+    own = {kernels_fusion.scaled: 1e-9, kernels_fusion.shifted: 1e-9, torch.tanh: 20e-9, torch.relu: 1e-9}
     spent = {("chunk", op): seconds * per_call for op, seconds in own.items()} | {("matmul", "matmul"): 1e-3}
     x, square = torch.zeros(1000), torch.zeros(10, 100)
 
@@ -145,7 +146,8 @@ def test_a_chain_gains_where_bytes_take_the_time_and_nothing_where_arithmetic_do
 
     assert gain("cheap", "chunks") == pytest.approx(10 * 4 / 10)
     assert gain("cheap", "compiled") == pytest.approx(10), "one pass in place of ten"
-    assert gain("sigmoids", "chunks") == gain("sigmoids", "compiled") == pytest.approx(1)
+    assert gain("tangents", "chunks") == pytest.approx(1)
+    assert gain("tangents", "compiled") == pytest.approx(200 / 190), "its arithmetic, without the cache's part"
     assert 1 < gain("matmul", "compiled", square) < 1.01, "ReLU beside a millisecond of multiplications"
 
 
