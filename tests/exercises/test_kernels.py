@@ -130,15 +130,10 @@ def test_published_figures_in_solutions_are_the_files():
 
 def test_kernels_without_names_are_the_records():
     record = results.load(repo.ROOT / runs.RECORD)
-    places = [f"{tokens} tokens, heads of {runs.HEAD}" for tokens in (runs.SHORT, runs.LONG)]
-    figures = record.measurement | {name: values[0] for name, values in record.series.items()}
-    for seen in runs.KERNELS.values():
-        saved = [figures[f"bytes saved, {seen.kernel}, {place}"] / 1e6 for place in places]
-        spent = [1e3 * figures[f"seconds forward and backward, {seen.kernel}, {place}"] for place in places]
-        assert [round(one, 1) for one in saved] == list(seen.saved)
-        assert [round(one, 1) for one in spent] == list(seen.ms)
-    by_kernel = {seen.kernel: seen for seen in runs.KERNELS.values()}
-    naive, again, fused = by_kernel["naive"], by_kernel["naive, checkpointed"], by_kernel["SDPA, its choice"]
-    assert again.saved[1] < fused.saved[1] < naive.saved[1] / 3 and naive.saved[1] > 3 * naive.saved[0]
-    assert fused.ms[1] < naive.ms[1] < again.ms[1]
-    assert fused.saved[1] / again.saved[1] == pytest.approx(4 / 3, rel=0.02)
+    for name, saved in runs.KERNELS.values():
+        for tokens, size in zip(runs.TOKENS, saved, strict=True):
+            measured = record.measurement[f"bytes saved, {name}, {tokens} tokens, heads of {runs.HEAD}"]
+            assert round(measured / 1e6, 2) == size
+    kinds = dict(runs.KERNELS.values())
+    fused, naive, again = (kinds[name] for name in ("SDPA, its choice", "naive", "naive, checkpointed"))
+    assert naive[2] > 3 * naive[1] and fused[2] / again[2] == pytest.approx(4 / 3, rel=0.02)
