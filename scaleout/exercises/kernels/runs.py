@@ -39,7 +39,7 @@ WHICH = Choice(
         "For which kernel do the saved bytes grow with the square of the tokens?",
         "Checkpointing saves the inputs alone. What does a fused kernel save in addition?",
     ),
-    solution="**B is naive:** from 512 to 1,024 tokens its saved bytes grow more than three times, because it saves the "
+    solution="**B is naive:** from 512 to 1,024 tokens its saved bytes grow more than threefold: it saves the "
     "probabilities. **C is checkpointed:** it saves Q, K and V only. **A is fused:** it also saves its output and a "
     "number per query, a third more than C. Checkpointing has the memory of a fused kernel, and pays for it with time: "
     "its backward computes all scores again and sends them through memory.",
