@@ -19,6 +19,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from scaleout import views
 from scaleout.draw import (
+    attention_tiles,
     batches,
     cuts,
     format_strips,
@@ -136,6 +137,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "memory": partial(_picture, "A step on few tokens, and on many", moments.small),
     "recompute": partial(_picture, "Memory of the blocks through a step", recompute_hills.hills),
     "bottlenecks": partial(_picture, "Where the time of a step goes", _bars),
+    "attention": partial(_picture, "The scores of one head", attention_tiles.naive_beside_tiled),
     "batches": partial(_picture, "Strong scaling above weak: one row per GPU", batches.strong_beside_weak),
 }
 BROAD = {"cuts", "batches"}  # next to these there is space for a sentence, next to the others for the formulas

@@ -9,7 +9,7 @@ everything else that a kernel does: maxima, rescaling, conversions, masks, start
 
     chip = GENERATIONS["b200"]
     a = Attention(seq=8192, head=128, heads=32)  # 16 bits, no mask
-    clocks(chip, a).by_unit                      # matmul 1,024, exponentials 1,024, shared memory 768, HBM 71 cycles
+    clocks(chip, a).by_unit                      # tensor cores and exponentials 1,024 cycles, shared memory 768, HBM 71
     fp8_gain(chip, a)                            # 1.0: the exponentials do not get faster
 
 Sources: FlashAttention-4 (arXiv 2603.05451), tables 1 and 3 and section 3, for rates and for B200's cycles
@@ -26,7 +26,7 @@ from scaleout.spec.devices import DEVICES, Device
 from scaleout.timing.compute import SCORES
 
 TILE = 128  # queries, and keys, of a tile
-UNITS = ("matmul", "exponentials", "shared memory", "HBM")
+UNITS = ("tensor cores", "exponentials", "shared memory", "HBM")
 KERNELS = ("naive", "fused")
 DIRECTIONS = ("forward", "backward")
 FP32 = 4  # bytes of the log-sum-exp of a query, and of its sum over dO * O
@@ -254,6 +254,7 @@ def ceiling(chip: Chip, a: Attention, direction: str = "forward", **ways) -> flo
 
 
 def fp8_gain(chip: Chip, a: Attention, direction: str = "forward", **ways) -> float:
-    """How many times as fast at most attention is with Q, K and V in 8 bits as in 16."""
+    """The least time with Q, K and V in 16 bits over the least time with 8: how many times as fast FP8 makes a kernel
+    that reaches both."""
     wide, narrow = replace(a, width=2), replace(a, width=1)
     return seconds(chip, wide, direction, **ways) / seconds(chip, narrow, direction, **ways)

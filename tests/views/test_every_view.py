@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ET
 from math import ceil
 
 import pytest
+from kernels_views import kernels
 from view_settings import by_chance, controls, grid, values
 
 from scaleout import views
@@ -31,8 +32,18 @@ MIXED = {
     "mesh": 40,
     "planner": 4,
     "bottlenecks": 60,
+    "architecture": 60,
+    "kernels": 80,
 }  # settings by chance
-NAMELESS = {"bottlenecks", "collectives", "front", "pipeline", "precision"}  # views that are of no model
+NAMELESS = {
+    "architecture",
+    "bottlenecks",
+    "collectives",
+    "front",
+    "kernels",
+    "pipeline",
+    "precision",
+}  # views that are of no model
 
 
 def memory(params, values, result):
@@ -150,6 +161,12 @@ def bottlenecks(params, values, result):
     assert ("does not fit" in result["sentence"]) is not values["fits"] and 0 < values["mfu_percent"] < 75
 
 
+def architecture(params, values, result):
+    now, waited, day = values["now"], values["waited_s"], values["day"].values()
+    assert len(result["svg"]) < 40_000 and math.fsum(day) == pytest.approx(1) and min(day) >= 0
+    assert now is None or (waited[now] == min(waited) and f"Rank {now} is slow" in result["sentence"])
+
+
 CHECKS = {
     "memory": memory,
     "collectives": of_collectives,
@@ -165,6 +182,8 @@ CHECKS = {
     "mesh": mesh,
     "planner": planner,
     "bottlenecks": bottlenecks,
+    "architecture": architecture,
+    "kernels": kernels,
 }
 
 
