@@ -22,7 +22,6 @@ from scaleout.measure import (
     kernels_faults,
     kernels_fp8,
     kernels_fusion,
-    matmul_rate,
 )
 from scaleout.parallel import kernels, kernels_ways, low
 from scaleout.spec import Shape
@@ -113,12 +112,6 @@ TIERS = {
         block_seq=4096,
     ),
 }
-
-
-class Effort:
-    """How long matrix multiplications are timed for the peak."""
-
-    largest_matrix, seconds = 8192, 0.3
 
 
 def chosen(s, o):
@@ -247,10 +240,10 @@ def fp8(lab):
 def block(lab):
     """The Record's steps are those of the block with the last kernels that run here: (seconds, MFU, its peak)."""
     s, o = lab.s, lab.o
-    dtype = "bf16" if s.device.type == "cuda" else "fp32"
-    rate, side = matmul_rate(s, low.DTYPES[dtype], Effort)
     names, left_out = kernels_block.able(o, s.device)
-    rows = kernels_block.measure(s, o, names, rate)
+    rows, rate = kernels_block.measure(s, o, names)
+    side = kernels_block.PEAK_SIDES[s.device.type]
+    dtype = "bf16" if s.device.type == "cuda" else "fp32"
     source = f"{dtype} matmuls of side {side}, timed on {s.world} process(es)"
     s.say(lab_kernels.block(rows, kernels_block.WAYS, rate, source) + "\n")
     for way, row in rows.items():
@@ -273,6 +266,8 @@ def whole(lab):
     fusion(lab)
     fp8(lab)
     samples, mfu, peak = block(lab)
+    if s.device.type == "cpu":
+        lab.notes.append("seconds are those of one thread's processor time: waiting for a core is not in them")
     lab.skip(
         *left_out,
         "Accelerate: it chooses no kernel, the model's attn_implementation does",
@@ -304,6 +299,7 @@ def main(s, argv=None):
     o = lab.o
     if s.device.type == "cpu":
         torch.set_num_threads(1)  # threads that wait for each other would count as time
+        kernels_attention.keep_freed_memory()
     lab.chosen = chosen(s, o)
     s.say(f"{recording.device_name(s.device)}, {s.world} process(es), backend {s.backend}")
     s.say(f"{o.heads} heads, batch {o.batch}, {o.precision}, mask {o.mask}\n")

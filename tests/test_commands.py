@@ -67,35 +67,13 @@ SHRUNK = {
     "preflight": [],
     "zero": MODEL,
     "precision": MODEL,
-    "kernels": [
-        "--seqs",
-        "16,32",
-        "--head-sizes",
-        "16",
-        "--heads",
-        "2",
-        "--elements",
-        "4096",
-        "--fp8-seq",
-        "256",
-        "--fp8-head",
-        "128",
-        "--hidden",
-        "32",
-        "--block-heads",
-        "2",
-        "--block-seq",
-        "16",
-        "--rounds",
-        "2",
-        "--no-compile",
-    ],
+    "kernels": ["--seqs", "16,32", "--head-sizes", "16", "--heads", "2", "--rounds", "2", "--no-compile"],
     "mesh": ["--layers", "2", "--hidden", "32", "--heads", "4"],
 }
 NO_SIZES = ("hang", "hang_job", "tour")  # tests/ranks/test_hang.py and test_tour.py run them
 PLACES = ("--folder", "--save", "--out", "--resume", "--checkpoint-every")  # of what is kept: one of each kind will do
 COUNTS = ("--steps", "--gpus")  # of what no first step depends on
-MEASURES = ("collectives", "calibrate", "kernels")  # train nothing
+MEASURES = ("collectives", "calibrate")  # train nothing
 ENDS = {
     ("fsdp", "accelerate-naive"): "end",
     ("ddp", "--inject"): "end",
@@ -111,6 +89,8 @@ ENDS = {
     ("mesh", "--fault"): "end",
     ("tensor", "--fault"): "end",
     ("recompute", "--fault"): "end",
+    ("kernels", "recompile"): "end",
+    ("kernels", "fp8"): "end",
     ("architecture", "{path}"): "ValueError: {path}: the name must end in .json",  # the chapter makes it up
     ("architecture", "--score"): "ValueError: --score verdicts.txt: cannot be read",
 }

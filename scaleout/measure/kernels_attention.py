@@ -7,7 +7,9 @@ the caches, of copies, and of one tile by hand. A GPU whose units the book knows
 
 from __future__ import annotations
 
+import ctypes
 import statistics
+import time
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from scaleout.lab.text import progress
-from scaleout.measure.peak import timed
 from scaleout.measure.recompute import saved
 from scaleout.memory.activations import Sizes, core_kept
 from scaleout.parallel import kernels, private
@@ -35,8 +36,9 @@ TOLERANCES = {"fp32": 1e-5, "fp16": 3e-3, "bf16": 2e-2}
 # and takes the softmax; its backward goes back through the same three.
 PASSES = {"forward": 6, "backward": 7}
 PHASES = ("forward", "step")  # step: forward and backward
-IN_CACHE = (64, 512)  # scores of the softmax that is timed: 128 KB in fp32
-COPIED = {"cpu": 2**23, "cuda": 2**28}  # elements of the copy that is timed: more than caches hold
+IN_CACHE, CALLS = (64, 512), 8  # scores of the softmax that is timed, 128 KB in fp32, and its calls in a sample
+MALLOC, KEPT = (-1, -3), 2**30  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of mallopt(3), and their value in bytes
+COPIED = 2**28  # numbers of the copy that is timed, at most; fewer where the largest size has fewer scores
 
 
 def draw(s, o, seq, head, dtype, heads=None) -> list[Tensor]:
@@ -118,15 +120,44 @@ class Rates:
     tile: dict[tuple[int, str], float]
 
 
+def keep_freed_memory():
+    """Let glibc keep memory that a tensor has freed for the next one, as torch does on a GPU: otherwise it may return
+    the memory to the system and take it again page by page, which can be most of a short kernel's time. Other C
+    libraries are left as they are."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, TypeError, AttributeError):
+        return
+    for parameter in MALLOC:
+        mallopt(parameter, KEPT)
+
+
 def in_turn(s, works, rounds, label):
-    """{name: [seconds]} of one call of each work, all of them in every round, there and back; the slowest rank's."""
+    """{name: [seconds]} of one call of each work, all of them in every round, there and back; the slowest rank's. Where
+    a rank computes with one thread of a CPU they are seconds of that thread, so that waiting for a core is not in them.
+    """
+    alone = s.device.type == "cpu" and torch.get_num_threads() == 1
+    clock = time.thread_time if alone else s.clock
     for work in works.values():
         work()  # allocation, choice of kernels, compilation
     times = {name: [] for name in works}
     for turn in progress(range(rounds), label, s.main):
         for name in list(works)[:: 1 if turn % 2 == 0 else -1]:
-            times[name].append(timed(s, works[name])[0])
+            s.barrier()
+            start = clock()
+            works[name]()
+            times[name].append(s.largest(clock() - start))
     return times
+
+
+def repeated(work, times):
+    """So many calls of a work, each result gone before the next: one that is kept would push others out of a cache."""
+
+    def run():
+        for _ in range(times):
+            work()
+
+    return run
 
 
 def forward(run, qkv, mask):
@@ -173,8 +204,9 @@ class Bench:
             works["tile", head, "forward"] = partial(forward, run, qkv, kernels.causal)
             works["tile", head, "step"] = partial(step, run, qkv, kernels.causal)
         scores = torch.randn(IN_CACHE, device=s.device, dtype=DTYPES[o.precision])
-        copied = torch.randn(COPIED[s.device.type], device=s.device)
-        works["scores"], sizes["scores"] = lambda: [scores.softmax(-1) for _ in range(8)], 8 * scores.numel()
+        largest = o.batch * self.heads * max(o.lengths) ** 2
+        copied = torch.zeros(min(COPIED, largest), device=s.device, dtype=DTYPES[o.precision])
+        works["scores"], sizes["scores"] = repeated(partial(scores.softmax, -1), CALLS), CALLS * scores.numel()
         works["memory"], sizes["memory"] = lambda: copied + 1.0, 2 * copied.nbytes
         return works, sizes
 

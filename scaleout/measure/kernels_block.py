@@ -20,6 +20,7 @@ WAYS = {
     "fp8": "SDPA, compiled, linear layers in FP8",
 }
 PASSES = 3  # model FLOPs of a step, by those of a forward
+PEAK_SIDES = {"cpu": 1024, "cuda": 8192}  # of the square matrices whose multiplication is the peak of MFU
 
 
 def able(o, device):
@@ -65,11 +66,16 @@ def model_flops(o):
     return PASSES * flops(o.block_shape, o.micro_batch, o.block_seq, "full")["recompute"]
 
 
-def measure(s, o, names, peak):
-    """{way: {"seconds", "mfu", "samples"}}. peak: FLOP/s of one device."""
-    times = in_turn(s, {way: work(s, o, make(o, way, s.device)) for way in names}, o.rounds, "block")
+def measure(s, o, names):
+    """({way: {"seconds", "mfu", "samples"}}, FLOP/s of large matrix multiplications of one device, in the same rounds,
+    to which MFU is relative)."""
+    works = {way: work(s, o, make(o, way, s.device)) for way in names}
+    side, dtype = PEAK_SIDES[s.device.type], torch.bfloat16 if s.device.type == "cuda" else torch.float32
+    a, b = (torch.randn(side, side, device=s.device).to(dtype) for _ in range(2))
+    times = in_turn(s, works | {"peak": lambda: a @ b}, o.rounds, "block")
+    peak = 2 * side**3 / statistics.median(times.pop("peak"))
     rows = {}
     for way, samples in times.items():
         seconds = statistics.median(samples)
         rows[way] = {"seconds": seconds, "mfu": model_flops(o) / seconds / peak, "samples": samples}
-    return rows
+    return rows, peak

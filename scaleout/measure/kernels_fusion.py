@@ -10,11 +10,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from scaleout.measure.kernels_attention import in_turn
+from scaleout.measure.kernels_attention import in_turn, repeated
 from scaleout.parallel import private
 
 CHUNK = 2**15  # elements: 128 KB in fp32, so that input and output fit the second cache of a core
@@ -83,49 +84,57 @@ def inputs(chain, elements, device):
     grow with the cube of its side."""
     chance = torch.Generator(device).manual_seed(0)
     side = max(1, int(elements**0.5) // 4)
+    if chain.square:
+        weight(side, device)  # made now: a generator inside a compiled function would break its graph
     return torch.randn((side, side) if chain.square else (elements,), generator=chance, device=device)
 
 
-def ways(chain, x, compiles):
-    """{way: work} of a chain on x. Chunks are for the caches of a CPU: a GPU's launches would cost more than they save,
-    and a matrix multiplication has chunks of its own."""
+def ways(chain, x):
+    """{way: work} of a chain on x, uncompiled. Chunks are for the caches of a CPU: on a GPU their launches would cost
+    more than they save, and a matrix multiplication has chunks of its own."""
     works = {"eager": lambda: chain.run(x)}
     if x.device.type == "cpu" and not chain.square:
         works["chunks"] = lambda: in_chunks(chain, x)
-    if compiles:
-        fused = torch.compile(chain.run)
-        works["compiled"] = lambda: fused(x)
     return works
-
-
-def one_by_one(operation, x):
-    """So many calls of an operation on the same chunk."""
-    return lambda: [operation(x) for _ in range(REPEATED)]
 
 
 def measure(s, o, names, compiles):
     """({(chain, way): [seconds]}, {(chain, way): predicted seconds}, {(chain, way): error to eager}, [failures])."""
     chains = {name: (CHAINS[name], inputs(CHAINS[name], o.elements, s.device)) for name in names}
-    works, wrong, failed = {}, {}, []
-    for name, (chain, x) in chains.items():
-        right = chain.run(x)
-        for way, work in ways(chain, x, compiles).items():
-            try:
-                wrong[name, way] = (work() - right).abs().max().item() / right.abs().max().item()
-            except private.DynamoError as error:
-                failed.append(f"{chain.words}, {way}: {str(error).strip().splitlines()[0]}")
-                continue
-            works[name, way] = work
-    chunk = torch.randn(CHUNK, device=s.device)
-    largest = chains[names[0]][1]
-    rates = {("chunk", op): one_by_one(op, chunk) for op in (scaled, shifted, torch.tanh, torch.relu)}
+    works = {(name, way): work for name, pair in chains.items() for way, work in ways(*pair).items()}
+    chunk, largest = torch.randn(CHUNK, device=s.device), chains[names[0]][1]
+    rates = {("chunk", op): repeated(partial(op, chunk), REPEATED) for op in (scaled, shifted, torch.tanh, torch.relu)}
     rates["copy"] = lambda: largest + 1.0
-    rates |= {("matmul", n): (lambda x=x: squared_by_weight(x)) for n, (chain, x) in chains.items() if chain.square}
+    rates |= {("matmul", n): partial(squared_by_weight, x) for n, (chain, x) in chains.items() if chain.square}
+    fused, failed = compiled(chains) if compiles else ({}, [])
+    works = {(name, way): (works | fused)[name, way] for name in names for way in WAYS if (name, way) in works | fused}
     times = in_turn(s, works | rates, o.rounds, "fusion")
     spent = {name: statistics.median(times[name]) for name in rates}
     memory = spent["copy"] / largest.numel()  # seconds of an element, read and written
-    seconds = {name: times[name] for name in works}
-    return seconds, {(n, way): predicted(*chains[n], way, spent, memory) for n, way in works}, wrong, failed
+    told = {(name, way): predicted(*chains[name], way, spent, memory) for name, way in works}
+    return {key: times[key] for key in works}, told, {key: error(chains[key[0]], works[key]) for key in works}, failed
+
+
+def compiled(chains):
+    """({(chain, "compiled"): work}, [what could not be compiled, and why]). fullgraph: a chain that torch would run
+    uncompiled in parts, without a word, is an error."""
+    works, failed = {}, []
+    for name, (chain, x) in chains.items():
+        work = partial(torch.compile(chain.run, fullgraph=True), x)
+        try:
+            work()
+        except private.DynamoError as problem:
+            failed.append(f"{chain.words}, compiled: {str(problem).strip().splitlines()[0]}")
+        else:
+            works[name, "compiled"] = work
+    return works, failed
+
+
+def error(pair, work):
+    """Largest difference of a work's result to the chain's own, relative to its largest number (float)."""
+    chain, x = pair
+    right = chain.run(x)
+    return ((work() - right).abs().max() / right.abs().max()).item()
 
 
 def predicted(chain, x, way, spent, memory):

@@ -1,5 +1,6 @@
 """What labs/kernels.py measures: numbers that hold on any machine, and predictions whose terms are known."""
 
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -122,6 +123,20 @@ def test_a_kernel_that_runs_out_of_memory_is_left_out_by_name(s, monkeypatch):
     assert ("sdpa", 32, 8, "step") in times, "the others go on"
 
 
+def test_on_one_thread_of_a_cpu_waiting_is_no_time(s):
+    """What a rank waits for, a core or another rank, is not what a kernel takes."""
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        times = kernels_attention.in_turn(s, {"sleep": lambda: time.sleep(0.05)}, 2, "")
+        assert max(times["sleep"]) < 0.05
+        torch.set_num_threads(2)
+        times = kernels_attention.in_turn(s, {"sleep": lambda: time.sleep(0.05)}, 2, "")
+        assert min(times["sleep"]) >= 0.05
+    finally:
+        torch.set_num_threads(before)
+
+
 # --- fusion -----------------------------------------------------------------------------------------------------------
 
 
@@ -156,12 +171,12 @@ def test_a_chain_gains_where_bytes_take_the_time_and_nothing_where_arithmetic_do
 
 def test_a_blocks_mfu_is_model_flops_over_seconds_and_peak(s):
     o = options()
-    rows = kernels_block.measure(s, o, ["naive", "sdpa"], 1e9)
+    rows, peak = kernels_block.measure(s, o, ["naive", "sdpa"])
     tokens, h, ff = 2 * 16, 32, 128
     flops = 3 * (2 * tokens * (4 * h * h + 2 * h * ff) + 4 * tokens * 16 * h)
     assert kernels_block.model_flops(o) == flops
     for row in rows.values():
-        assert row["mfu"] == pytest.approx(flops / row["seconds"] / 1e9) and len(row["samples"]) == 2
+        assert row["mfu"] == pytest.approx(flops / row["seconds"] / peak) and len(row["samples"]) == 2
 
 
 def test_fp8_and_compilation_are_left_out_with_their_reasons():
