@@ -114,7 +114,7 @@ def test_a_block_in_fp8_trains_in_16_bits():
 
 
 def test_a_block_in_fp8_is_one_graph():
-    """A graph that breaks inside a block would run its casts unfused, without a word."""
+    """A graph that breaks inside a block would silently run its casts unfused."""
     torch.manual_seed(0)
     block = Transformer(Shape(1, 32, 2, 64, max_seq=16)).blocks[0]
     kernels_fp8.convert(block)
