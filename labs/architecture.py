@@ -117,7 +117,7 @@ def judge_all(lab, bench):
         lab.check(f"run {number}: the rule names {diagnosis.NAMES[fault]}", float(found.fault != fault), 0.0)
         origin = lab_architecture.culprits(bench.ranks).get(fault)
         lab.check(f"run {number}: it begins on {lab_architecture.place(origin)}", float(found.rank != origin), 0.0)
-        lab.predict(f"seconds, run {number}", bench.predict(healthy.seconds, chosen), trace.seconds)
+        lab.predict(f"seconds, run {number}", bench.predict(healthy, chosen), trace.seconds)
         lab.series[f"seconds per step, run {number}"] = trace.step_seconds
         for part, lost in diagnosis.losses(trace).items():
             lab.series[f"lost to {part}, run {number}"] = [lost]

@@ -6,6 +6,7 @@ the same steps; a fault changes only how long something takes, on which rank, or
 """
 
 import gc
+import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ import torch.distributed as dist
 
 from scaleout.parallel.transformer import Transformer
 from scaleout.timing import diagnosis
+from scaleout.timing.stragglers import COMPUTE
 
 DEVICE = 0.02  # seconds that the emulated device computes for a rank's usual tokens
 FORWARD = 1 / 3  # of them; the backward takes the others (Kaplan et al., 2020: twice the FLOPs)
@@ -185,11 +187,16 @@ class Bench:
             torch.set_num_threads(1)
 
     def predict(self, healthy, amounts):
-        """Seconds of a run, from those of a run without a fault: what is injected on the rank that sleeps longest."""
-        steps, usual = range(self.o.steps), Amounts()
-        slept = {each: sum(max(each.seconds(rank, step) for rank in range(self.ranks)) + each.link(0, step)
-                           for step in steps) for each in (usual, amounts)}  # fmt: skip
-        return healthy + slept[amounts] - slept[usual]
+        """Seconds of a run, from the Trace of one without a fault: what is injected on the rank that sleeps longest, and
+        the real compute of long sequences, which grows with their tokens."""
+        ranks, usual = range(self.ranks), Amounts()
+        real = statistics.fmean(row.local(COMPUTE) for rows in healthy.steps for row in rows) - usual.device
+        seconds = healthy.seconds
+        for step in range(self.o.steps):
+            longest = [max(each.seconds(rank, step) for rank in ranks) for each in (usual, amounts)]
+            seconds += longest[1] - longest[0] + amounts.link(0, step)
+            seconds += real * (max(amounts.length(rank, step) for rank in ranks) - 1)
+        return seconds
 
     def clock(self):
         """Seconds on a clock that all processes of a machine share."""

@@ -35,6 +35,21 @@ from scaleout.parallel.transformer import Transformer
 from scaleout.train import batches
 
 LABS = Path(__file__).resolve().parents[2] / "labs"
+# What makes a step, of each lab.
+STEPS = (
+    (rounds.Alternation, "take"),
+    (fsdp_ways.FSDPWay, "step"),
+    (pipeline_ways.Pipeline, "step"),
+    (tensor_ways.TensorWay, "step"),
+    (precision.PrecisionWay, "update"),
+    (measure_recompute.RecomputeWay, "step"),
+    (measure_recompute, "saved"),
+    (measure_architecture.Bench, "step"),
+    (architecture_input.Input, "step_seconds"),
+    (architecture_saves.Saver, "save"),
+    (measure_bottlenecks.Bench, "step"),
+    (measure_mesh.MeshWay, "step"),
+)
 
 
 class Reached(Exception):
@@ -126,18 +141,8 @@ def shrink():
 def main(s):
     """All cases, each in a folder of its own beside the file of cases."""
     shrink()
-    stop_after(rounds.Alternation, "take")
-    stop_after(fsdp_ways.FSDPWay, "step")
-    stop_after(pipeline_ways.Pipeline, "step")
-    stop_after(tensor_ways.TensorWay, "step")
-    stop_after(precision.PrecisionWay, "update")
-    stop_after(measure_recompute.RecomputeWay, "step")
-    stop_after(measure_recompute, "saved")
-    stop_after(measure_architecture.Bench, "step")
-    stop_after(architecture_input.Input, "step_seconds")
-    stop_after(architecture_saves.Saver, "save")
-    stop_after(measure_bottlenecks.Bench, "step")
-    stop_after(measure_mesh.MeshWay, "step")
+    for owner, name in STEPS:
+        stop_after(owner, name)
     cases, found = json.loads(Path(sys.argv[1]).read_text()), []
     for name, _ in cases:
         module(name)
