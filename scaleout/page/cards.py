@@ -137,10 +137,10 @@ PICTURES: dict[str, Callable[[], str]] = {
     "memory": partial(_picture, "A step on few tokens, and on many", moments.small),
     "recompute": partial(_picture, "Memory of the blocks through a step", recompute_hills.hills),
     "bottlenecks": partial(_picture, "Where the time of a step goes", partial(_view, "bottlenecks")),
-    "attention": partial(_picture, "The scores of one head", attention_tiles.naive_beside_tiled),
     "architecture": partial(
         _picture, "Who waits least: eight ranks, twenty steps", partial(_view, "architecture"), paper=66
     ),
+    "attention": partial(_picture, "The scores of one head", attention_tiles.naive_beside_tiled),
     "batches": partial(_picture, "Strong scaling above weak: one row per GPU", batches.strong_beside_weak),
 }
 BROAD = {"cuts", "batches"}  # next to these there is space for a sentence, next to the others for the formulas
