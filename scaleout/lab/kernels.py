@@ -61,9 +61,9 @@ def fusion(measured, predicted, names):
     lines = []
     for (chain, way), seconds in measured.items():
         gain = measured[chain, "eager"] / seconds
-        told = predicted[chain, "eager"] / predicted[chain, way]
+        expected = predicted[chain, "eager"] / predicted[chain, way]
         lines.append(
-            (f"{names[chain]}, {WAYS[way]}", ms(seconds), ms(predicted[chain, way]), f"{gain:.2f}", f"{told:.2f}")
+            (f"{names[chain]}, {WAYS[way]}", ms(seconds), ms(predicted[chain, way]), f"{gain:.2f}", f"{expected:.2f}")
         )
     return table(("chain of operations", "ms", "predicted", "speedup", "predicted"), lines)
 
@@ -174,7 +174,7 @@ def mask(rows):
         "",
         "Look at: the kernel's name in a profile. A job asserts it with",
         "sdpa_kernel(SDPBackend.FLASH_ATTENTION), which raises RuntimeError where",
-        "FlashAttention cannot run, instead of taking another kernel without a word.",
+        "FlashAttention cannot run, instead of silently taking another kernel.",
     ]
     return "\n".join(words)
 

@@ -13,7 +13,7 @@ torch.profiler. `inject`, `tensor_faults`, `pipeline_faults`, `zero_faults`, `me
 `recompute_faults` make faults. `figures` styles the plots of notebooks. `kernels` times the kernels of a block.
 Of attention's kernels `kernels_attention` measures errors, saved bytes and seconds, `kernels_fp8` what FP8 does to them
 and to matrix multiplications; `kernels_fusion` times chains of operations fused and not, `kernels_block` a block before
-and after each kernel, and `kernels_faults` has three that are slow without a word.
+and after each kernel, and `kernels_faults` has three that are silently slow.
 `bottlenecks` makes a small job short of any one resource and counts what a step takes. `architecture` injects one of
 ten faults into a job and records its trace; `architecture_input`, `architecture_saves` and `architecture_link` measure
 loaders, saves, and ranks placed on two hosts.

@@ -1,4 +1,4 @@
-"""A block of the transformer before and after each kernel: seconds of a step and MFU, one change at a time."""
+"""A block of the transformer before and after each kernel: step time and MFU, one change at a time."""
 
 from __future__ import annotations
 

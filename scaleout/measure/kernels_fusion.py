@@ -111,13 +111,18 @@ def measure(s, o, names, compiles):
     times = in_turn(s, works | rates, o.rounds, "fusion")
     spent = {name: statistics.median(times[name]) for name in rates}
     memory = spent["copy"] / largest.numel()  # seconds of an element, read and written
-    told = {(name, way): predicted(*chains[name], way, spent, memory) for name, way in works}
-    return {key: times[key] for key in works}, told, {key: error(chains[key[0]], works[key]) for key in works}, failed
+    expected = {(name, way): predicted(*chains[name], way, spent, memory) for name, way in works}
+    return (
+        {key: times[key] for key in works},
+        expected,
+        {key: error(chains[key[0]], works[key]) for key in works},
+        failed,
+    )
 
 
 def compiled(chains):
-    """({(chain, "compiled"): work}, [what could not be compiled, and why]). fullgraph: a chain that torch would run
-    uncompiled in parts, without a word, is an error."""
+    """({(chain, "compiled"): work}, [what could not be compiled, and why]). fullgraph: a chain of which
+    torch would silently run parts uncompiled is an error."""
     works, failed = {}, []
     for name, (chain, x) in chains.items():
         work = partial(torch.compile(chain.run, fullgraph=True), x)

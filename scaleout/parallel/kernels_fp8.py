@@ -23,6 +23,7 @@ E4M3 = FORMATS["e4m3"]
 # hopper/softmax.h, Max_offset.
 OFFSET = 2.0**8
 OPERANDS = ("q and k", "v", "probabilities")
+scaled_mm = private.scaled_mm  # looked up now: a compiled block cannot look it up
 MULTIPLE = 16  # the rows and columns of an FP8 matrix multiplication are multiples of it: torch._scaled_mm
 
 
@@ -92,7 +93,7 @@ def product(a: Tensor, b: Tensor, a_name: str = "e4m3", b_name: str = "e4m3", dt
     """a b^T, (m, k) and (n, k), with FP8 operands and fp32 sums. Each operand is read twice and written once before:
     its largest number, then the cast."""
     (low_a, scale_a), (low_b, scale_b) = cast(a, a_name), cast(b, b_name)
-    return private.scaled_mm(low_a, low_b.t(), scale_a=scale_a, scale_b=scale_b, out_dtype=dtype)
+    return scaled_mm(low_a, low_b.t(), scale_a=scale_a, scale_b=scale_b, out_dtype=dtype)
 
 
 class _Product(torch.autograd.Function):

@@ -111,3 +111,14 @@ def test_a_block_in_fp8_trains_in_16_bits():
         block(draw(2, 16, 32)).float().square().sum().backward()
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in block.parameters())
     assert block.mlp.up.weight.grad.abs().max() > 0
+
+
+def test_a_block_in_fp8_is_one_graph():
+    """A graph that breaks inside a block would silently run its casts unfused."""
+    torch.manual_seed(0)
+    block = Transformer(Shape(1, 32, 2, 64, max_seq=16)).blocks[0]
+    kernels_fp8.convert(block)
+    x = draw(2, 16, 32)
+    with torch.autocast("cpu", torch.bfloat16):
+        plain, compiled = block(x), torch.compile(block, backend="eager", fullgraph=True)(x)
+    assert (plain - compiled).abs().max() < 0.02 * plain.abs().max()
