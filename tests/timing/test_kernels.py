@@ -81,8 +81,8 @@ def test_b200_with_heads_of_64_reaches_the_exponentials_ceiling():
 
 
 def test_fp8_gains_what_was_measured_where_the_exponentials_decide():
-    """FlashAttention-4 on Blackwell, heads of 64, no exponentials emulated: at most 3%, and 1.3 times on a B300 with
-    heads of 128, whose doubled exponentials allow 2."""
+    """FlashAttention-4 on Blackwell, heads of 64, no exponentials emulated: at most 3%, and 1.3 times on a B300,
+    whose doubled exponentials allow 2 with heads of 128."""
     said = PAPER["pr2109_fp8_d64"]
     measured = [fp8 / bf16 for fp8, bf16 in zip(said["fp8_TFLOPs"], said["bf16_TFLOPs"], strict=True)]
     for seq, gain in zip(said["seq"], measured, strict=True):
