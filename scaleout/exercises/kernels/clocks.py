@@ -202,16 +202,15 @@ PEAK = Function(
         Mistake("all-in-turn", _summed, "Where units take turns you add shared memory, too, which is read meanwhile."),
         Mistake(
             "no-shared",
-            lambda *case: share(*case, shares=False),
+            lambda g, d, w, o: share(g, d, w, o, shares=False),
             "You left out shared memory. On some GPUs it takes longest.",
         ),
-        Mistake("one-matmul", lambda *case: share(*case, matmuls=1), "You counted one of the two matrix "
-                                                                     "multiplications."),
-        Mistake(
-            "two-exponentials", lambda *case: share(*case, scored=2.0), "A score takes one exponential. You counted "
-                                                                        "two."
-        ),
-        Mistake("one-operand", lambda *case: share(*case, operands=1), "Three operands are read. You counted one."),
+        Mistake("one-matmul", lambda g, d, w, o: share(g, d, w, o, matmuls=1),
+                "You counted one of the two matrix multiplications."),
+        Mistake("two-exponentials", lambda g, d, w, o: share(g, d, w, o, scored=2.0),
+                "A score takes one exponential. You counted two."),
+        Mistake("one-operand", lambda g, d, w, o: share(g, d, w, o, operands=1),
+                "Three operands are read. You counted one."),
     ),
     right="With three rates you can say what no kernel will reach on a GPU, before it is built.",
 )  # fmt: skip

@@ -91,12 +91,12 @@ def one(seed: int, function, rank: int, world: int) -> tuple[Fault, Fault]:
 def rank_report(function, rank: int, world: int) -> Verdict | None:
     """What is wrong on this rank, or None. All inputs are run, for the other rank calls too."""
     faults = [one(seed, function, rank, world) for seed in SEEDS]
-    bad = [fault for fault in faults if fault[0]]
+    bad = [(cause, seen) for cause, seen in faults if cause and seen]
     if not bad:
         return None
-    first = next((fault for fault in bad if fault[0][0] == "overflow"), bad[0])
-    sure = len(bad) == len(SEEDS) and len({cause[0] for cause, _ in bad}) == 1
-    slip, words = first[0] if sure or first[0][0] == "overflow" else first[1]
+    cause, seen = next((fault for fault in bad if fault[0][0] == "overflow"), bad[0])
+    sure = len(bad) == len(SEEDS) and len({slip for (slip, _), _ in bad}) == 1
+    slip, words = cause if sure or cause[0] == "overflow" else seen
     return wrong(f"rank {rank}: {words}", slip)
 
 
