@@ -8,7 +8,7 @@ from scaleout.memory.activations import Sizes, adapters_kept, copies_kept, norm_
 from scaleout.memory.forward import PATHS, copied, forward, naive_forward
 from scaleout.memory.states import adapter_parameters
 from scaleout.memory.tape import Tape
-from scaleout.spec.transformer import norm_parameters
+from scaleout.spec.transformer import norm_parameters, vector_parameters
 
 
 class Backward:
@@ -174,7 +174,7 @@ class Backward:
 
     def _linear(self, name: str, input_gradient: int, cast: bool, gradient: int, input_kept: int) -> None:
         rows, columns = self.z.matrices[name]
-        bias = columns if self.z.shape.bias else 0
+        bias = columns if self.z.shape.has_bias(name) else 0
         unpacked = rows * columns * self.z.e if self.z.recipe.adapter == "qlora" else 0
         self.tape.pre_backward(PATHS[name])
         self.tape.hold("temporaries", unpacked)
@@ -233,7 +233,9 @@ class Backward:
         """Backward of a norm; then, with a residual, the two gradients are added."""
         z, t = self.z, self.tape
         t.pre_backward(name)
-        weights = norm_parameters(z.shape) * self.width if self.trains else 0
+        n = norm_parameters(z.shape)
+        others = vector_parameters(z.shape, z.layout.tp) - 2 * n if name == "norm1" else 0  # a variant's other norms
+        weights = (n + others) * self.width if self.trains else 0
         # the RMS norm's backward is written in fp32 steps, with two tensors at a time: parallel/norm.py
         scratch = 0 if z.shape.norm == "layernorm" else z.wide32 * (1 if z.r == 4 else 2) + 4 * z.per_token
         t.hold("temporaries", z.x, weights, scratch)

@@ -124,7 +124,12 @@ class Framework(NamedTuple):
 
 def _titan_models(shape: Shape) -> str:
     """torchtitan 0.3.0 has llama3, qwen3 and others of their kind (torchtitan/models)."""
-    return "" if shape.llama else "torchtitan has Llama's blocks, and none like GPT's: its options would start another"
+    if not shape.llama:
+        return "torchtitan has Llama's blocks, and none like GPT's: its options would start another"
+    features = shape.features
+    if features.norms != "before" or features.qk_norm == "whole" or features.caps:
+        return "torchtitan has the blocks of Llama and Qwen, and none like these: its options would start another"
+    return ""
 
 
 MEGATRON = Framework("Megatron-LM", launchers.megatron, PROGRAMS["megatron"])
