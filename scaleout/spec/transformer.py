@@ -216,6 +216,13 @@ def check_priced(shape: Shape) -> None:
             raise ValueError(f"the model has {kind} not priced yet: {instead}")
 
 
+def plain(shape: Shape) -> Shape:
+    """The shape, if its blocks are GPT's or Llama's, as those of the book's own Transformer. ValueError for others."""
+    if shape.variant:
+        raise ValueError("the book's Transformer has the blocks of GPT and Llama: use a shape without a variant")
+    return shape
+
+
 def unpriced(shape: Shape, seq: int) -> tuple[str, ...]:
     """What of a model that is priced is left out of its memory and time, a phrase each: `parameters` has it, and no
     formula of bytes or seconds."""

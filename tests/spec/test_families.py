@@ -18,7 +18,7 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding, tensors, units
 from scaleout.spec.slices import block_parameters, stage_parameters
 from scaleout.spec.topology import cluster
-from scaleout.spec.transformer import PRESETS, Shape, active_parameters, check_priced, flops, total_parameters
+from scaleout.spec.transformer import PRESETS, Shape, active_parameters, check_priced, flops, plain, total_parameters
 from scaleout.spec.variant import Experts, Latent, Variant
 
 TABLE = json.loads((ROOT / "tests/published/hugging_face_parameters.json").read_text(encoding="utf-8"))
@@ -211,6 +211,11 @@ def test_what_is_counted_only_is_refused_where_it_would_be_priced(name, said):
     refused(lambda: Job(shape, 128, DEVICES["h100-sxm"], cluster(1, 1)), said)
     refused(lambda: account(shape, 1, 128), said)
     refused(lambda: tensors(shape), said)
+
+
+def test_the_books_own_transformer_has_no_variant():
+    assert plain(PRESETS["gpt2"]) is PRESETS["gpt2"]
+    refused(lambda: plain(Shape.from_config(config("Qwen2.5 7B"))), "use a shape without a variant")
 
 
 def test_windows_are_where_the_family_has_them():
