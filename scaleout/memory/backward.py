@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from scaleout.memory.activations import Sizes, adapters_kept, copies_kept, norm_kept, relaid, tables
+from scaleout.memory.activations import Sizes, adapters_kept, copies_kept, norm_kept, qk_norm_kept, relaid, tables
 from scaleout.memory.forward import PATHS, copied, forward, naive_forward
 from scaleout.memory.states import adapter_parameters
 from scaleout.memory.tape import Tape
@@ -95,7 +95,7 @@ class Backward:
         self._linear("down", z.f, False, branch_gradient, z.f)
         if not z.shape.gated_mlp:
             t.swap("temporaries", z.f, z.f)
-            t.drop("activations", z.f)
+            t.drop("activations", z.activation_kept)
             self.gather()
             self._column("up", z.f, first=True, last=True)
         else:
@@ -120,6 +120,7 @@ class Backward:
         if z.shape.positions == "rotary":
             t.passing("temporaries", 2 * z.q)
             t.drop("activations", tables(z))
+        t.drop("activations", qk_norm_kept(z))
         self.gather()
         for name, gradient in (("v", z.kv), ("k", z.kv), ("q", z.q)):
             self._column(name, gradient, first=name == "v", last=name == "q")
@@ -130,7 +131,7 @@ class Backward:
         """Backward of matrices that read the same input: the gradients of the input are summed, and the last matrix
         frees the saved input, of which autocast has one copy per matrix."""
         z = self.z
-        input_kept = z.read_kept if last or (z.auto and not z.regathers) else 0
+        input_kept = z.read_kept if last or z.input_copies[name in ("up", "gate")] > 1 else 0
         self._linear(name, z.read, True, gradient, input_kept)
         if not first:
             input_gradient = z.gathered or z.x
