@@ -10,7 +10,7 @@ from typing import Any
 from scaleout.memory import allocator
 from scaleout.memory import job as memory
 from scaleout.memory.states import state_bytes
-from scaleout.spec import checks, frameworks, layout_words
+from scaleout.spec import checks, config, frameworks, layout_words
 from scaleout.spec.devices import DEVICES
 from scaleout.spec.hardware import GPU_WATTS
 from scaleout.spec.job import Job
@@ -25,8 +25,10 @@ from scaleout.views.planner import words
 from scaleout.views.planner.setting import ALONE, RUNS, Cuts, Question, Setting, best_of, cuts_of, picked
 from scaleout.words.amounts import count, listed
 
-# What Hugging Face's operations take beyond the book's, which are priced (tests/published/hugging_face_memory.json).
-UNFUSED = "what Hugging Face's own operations keep, 7 to 24% more memory in the cases that were measured"
+# Families whose own modules in transformers the account follows (tests/published/hugging_face_memory.json), and what is
+# said of others.
+FOLLOWED = ("llama", "mistral", "qwen2", "qwen3", "gpt2")
+UNFOLLOWED = "what Hugging Face's modules of this family keep beside Llama's or GPT-2's"
 MOST_BATCH = 4096  # sequences of a micro-batch that are tried
 RANKED = 8  # layouts that are listed
 GAIN = 0.01  # of tokens per second: what gains less is no lever
@@ -72,12 +74,13 @@ def answer(question: Question, layout: str | None = None, recompute: str | None 
 
 def model(question: Question) -> dict[str, Any]:
     """The model: its name, parameters, and what of it is not priced."""
-    shape = question.shape
+    shape, theirs = question.shape, question.program == "huggingface"
+    kind = config.read(question.model)["model_type"] if question.model.startswith("{") else FOLLOWED[0]
     return {
         "name": question.name,
         "parameters": total_parameters(shape),
         "active": active_parameters(shape),
-        "not_priced": [*unpriced(shape, question.seq), *[UNFUSED] * (question.program == "huggingface")],
+        "not_priced": [*unpriced(shape, question.seq), *[UNFOLLOWED] * (theirs and kind not in FOLLOWED)],
     }
 
 

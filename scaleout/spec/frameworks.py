@@ -181,7 +181,7 @@ def trained(program: Program, layout: Layout, recipe: Recipe) -> Recipe:
 
     Accelerate's `--mixed-precision bf16` keeps fp32 weights: whole ones are trained under autocast, with DDP's buckets
     beside the gradients; its FSDP computes and reduces in bf16, as bf16-master without main gradients is sharded
-    (utils/dataclasses.py, `set_mixed_precision`: param_dtype and reduce_dtype).
+    (utils/dataclasses.py, `set_mixed_precision`: param_dtype and reduce_dtype). The modules are those of transformers.
     """
     if RUNS.get(program.name) is not ACCELERATE or recipe.precision not in ("bf16-master", "autocast-bf16"):
         return recipe
@@ -192,4 +192,5 @@ def trained(program: Program, layout: Layout, recipe: Recipe) -> Recipe:
         main_gradients="none",
         buckets="beside" if not sharded and layout.replicas > 1 else "none",
         gradients="kept" if recipe.keeps_gradients else recipe.gradients,
+        operations="transformers" if recipe.attention == "sdpa" else recipe.operations,
     )
