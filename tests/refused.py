@@ -10,6 +10,7 @@ sys.path.insert(0, str(repo.ROOT / "labs"))
 
 WORK = {
     "calibrate": "measure",
+    "architecture": "judge_all",
     "bottlenecks": "judge_all",
     "memory": "parity",
     "ddp": "train",

@@ -41,6 +41,7 @@ PAGES += sorted(
 MODEL = ["--layers", "1", "--hidden", "32", "--heads", "1"]
 JOB = [*MODEL, "--ff", "32"]
 SHRUNK = {
+    "architecture": [*MODEL, "--injected-ms", "20"],
     "bottlenecks": [*MODEL, "--injected-ms", "20", "--matmuls", "2", "--additions", "4"],
     "memory": MODEL,
     "ddp": MODEL,
@@ -94,6 +95,8 @@ ENDS = {
     ("mesh", "--fault"): "end",
     ("tensor", "--fault"): "end",
     ("recompute", "--fault"): "end",
+    ("architecture", "{path}"): "ValueError: {path}: the name must end in .json",  # the chapter makes it up
+    ("architecture", "--score"): "ValueError: --score verdicts.txt: cannot be read",
 }
 
 
@@ -118,7 +121,9 @@ def started(world, lab, words):
     if lab in NO_SIZES:
         importlib.import_module(lab.removesuffix("_job")).options(words)
         return []
-    if (lab, world) in (("preflight", 1), ("slow_link", 1)) or "--link" in words:  # these start processes: two
+    if (lab, world) in (("preflight", 1), ("slow_link", 1)) or {"--link", "--placement"} & {
+        *words
+    }:  # these start processes: two
         world = 2
     # "--save" alone would write among the book's results
     words = [
@@ -212,6 +217,7 @@ def test_every_size_and_every_command_comes_to_its_first_step(reached):
         "mesh",
         "precision",
         "recompute",
+        "architecture",
         "bottlenecks",
         "capstone",
         "collectives",
@@ -223,6 +229,7 @@ def test_every_size_and_every_command_comes_to_its_first_step(reached):
 @pytest.mark.parametrize(
     ("lab", "words"),
     [
+        ("architecture", ["--injected-ms", "100"]),
         ("bottlenecks", ["--steps", "2"]),
         ("memory", ["--steps", "6"]),
         ("ddp", ["--steps", "5"]),

@@ -129,7 +129,8 @@ def _serve(module, hosts, folder, latency_seconds):
 def record(stem, tier, facts, count, link, batch, seq, case, **fields):
     """The Record of steps on `count` hosts that are namespaces.
 
-    facts: the fields that a rank knows (dict). link: what limits it, in words. batch: sequences of a step. case: what a
+    facts: the fields that a rank knows (dict). link: what limits it, in words. batch: sequences of a step, None where
+    nothing is trained. case: what a
     rank wrote of its steps, "step_seconds" and "losses" (dict).
     """
     seconds = case["step_seconds"]
@@ -151,7 +152,7 @@ def record(stem, tier, facts, count, link, batch, seq, case, **fields):
         warmup_steps=0,
         losses=case["losses"],
         peak_memory={},
-        tokens_per_second=results.tokens_per_second(seconds, 0, batch, seq),
+        tokens_per_second=results.tokens_per_second(seconds, 0, batch, seq) if batch else None,
         **fields,
     )
 

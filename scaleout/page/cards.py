@@ -119,9 +119,9 @@ def _picture(words: str, draw: Callable[[float], str], width: float = NARROW, pa
     return f'<h2>{words}</h2><div class="card-picture" style="width: {paper}mm">{draw(width)}</div>'
 
 
-def _bars(_: float) -> str:
-    """The first picture of the view, as narrow as views draw."""
-    return views.render("bottlenecks", {}, svg.NARROW)["svg"]
+def _view(stem: str, _: float) -> str:
+    """The first picture of a view, as narrow as views draw."""
+    return views.render(stem, {}, svg.NARROW)["svg"]
 
 
 PICTURES: dict[str, Callable[[], str]] = {
@@ -135,7 +135,10 @@ PICTURES: dict[str, Callable[[], str]] = {
     "precision": partial(_picture, "Five formats on one ruler", format_strips.strips),
     "memory": partial(_picture, "A step on few tokens, and on many", moments.small),
     "recompute": partial(_picture, "Memory of the blocks through a step", recompute_hills.hills),
-    "bottlenecks": partial(_picture, "Where the time of a step goes", _bars),
+    "bottlenecks": partial(_picture, "Where the time of a step goes", partial(_view, "bottlenecks")),
+    "architecture": partial(
+        _picture, "Who waits least: eight ranks, twenty steps", partial(_view, "architecture"), paper=66
+    ),
     "batches": partial(_picture, "Strong scaling above weak: one row per GPU", batches.strong_beside_weak),
 }
 BROAD = {"cuts", "batches"}  # next to these there is space for a sentence, next to the others for the formulas

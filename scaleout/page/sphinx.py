@@ -90,10 +90,10 @@ def page_modules() -> list[Path]:
 
 
 def write_zip(target: Path) -> None:
-    """Pack `page_modules` into `target`: the same files give the same bytes."""
+    """Pack `page_modules`, and the trace that they read, into `target`: the same files give the same bytes."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in page_modules():
+        for path in [*page_modules(), *sorted((PACKAGE / "timing").glob("*.json"))]:
             entry = zipfile.ZipInfo(path.relative_to(ROOT).as_posix(), date_time=(1980, 1, 1, 0, 0, 0))
             entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, path.read_bytes())

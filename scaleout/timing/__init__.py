@@ -14,7 +14,8 @@ or, for a known schedule, faster by `pipeline_sweep` and `pipeline_queues`, from
 actions of some ranks; `pipeline_waits` says which ranks wait for one another. `scaling`, `reliability` and `price` are
 about whole runs.
 
-`verdict` names the scarce resource of a run from its counters, or none.
+`verdict` names the scarce resource of a run from its counters, or none. `stragglers` names the rank that slows a run
+down from its trace, and replays the trace without it; `diagnosis` names which of ten faults it is.
 
 `recompute` has the time of recomputation, tile by tile, and `knapsack` chooses among tiles.
 

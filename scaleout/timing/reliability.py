@@ -57,6 +57,24 @@ def overhead(interval_seconds, checkpoint_seconds, mtbf_seconds, restart_seconds
     return expected_seconds(1.0, interval_seconds, checkpoint_seconds, mtbf_seconds, restart_seconds) - 1
 
 
+def effective_time(mtbf_seconds, interval_seconds, checkpoint_seconds, restart_seconds):
+    """Shares of the wall clock, which sum to 1: "work" that is kept, "saves", "lost" work, and "restarts".
+
+    "work" is the effective training time ratio. Failures come at the rate 1/M at any moment, and a restart ends after R
+    or with the next failure, so a share of 1 - exp(-R/M) is restarts; work and saves follow from `expected_seconds`.
+    """
+    work = 1 / expected_seconds(1.0, interval_seconds, checkpoint_seconds, mtbf_seconds, restart_seconds)
+    saves, restarts = work * checkpoint_seconds / interval_seconds, -math.expm1(-restart_seconds / mtbf_seconds)
+    return {"work": work, "saves": saves, "lost": max(0.0, 1 - work - saves - restarts), "restarts": restarts}
+
+
+def effective_ratio(nodes, failures_per_node_day, interval_days, checkpoint_days, restart_days):
+    """The effective training time ratio to first order, (1 - N r (u + dt/2)) / (1 + w/dt), times in days: Kokolis et
+    al., Revisiting Reliability in Large-Scale Machine Learning Research Clusters (HPCA 2025), without the queue."""
+    lost = nodes * failures_per_node_day * (restart_days + interval_days / 2)
+    return (1 - lost) / (1 + checkpoint_days / interval_days)
+
+
 def _positive(**values):
     for name, value in values.items():
         if not value > 0:

@@ -225,7 +225,9 @@ def question(stem: str, values: dict | None = None) -> dict:
     return {
         "pictures": [view.locked(opening, width) for width in (svg.WIDE, svg.NARROW)],
         "answer": answer,
-        "words": f"{text}{'' if guessed.unit == '%' else ' '}{guessed.unit}".strip(),
+        "words": f"rank {text}"
+        if guessed.unit == "rank"
+        else f"{text}{'' if guessed.unit == '%' else ' '}{guessed.unit}".strip(),
         "slips": [[value, words] for value, words in view.slips(opening)],
     }
 

@@ -120,6 +120,8 @@ def test_what_is_said_of_a_guess(locked, guess, answer, words):
         (40, 4, "", "yours is 10 times too high."),
         (100, 150, "", "yours is 33% too low."),
         (2, 2.5, "", "yours is 20% too low."),
+        (5, 5, "rank", "yours is right."),
+        (3, 5, "rank", "not the rank that you named."),
     ],
 )
 def test_a_share_is_off_by_points_and_a_count_by_so_many(locked, guess, answer, unit, words):

@@ -21,11 +21,12 @@ import torch
 import torch.distributed as dist
 
 from scaleout.lab import corpus, options, session
+from scaleout.measure import architecture as measure_architecture
+from scaleout.measure import architecture_input, architecture_link, architecture_saves, rounds
 from scaleout.measure import bottlenecks as measure_bottlenecks
 from scaleout.measure import mesh as measure_mesh
 from scaleout.measure import mesh_link as measure_mesh_link
 from scaleout.measure import recompute as measure_recompute
-from scaleout.measure import rounds
 from scaleout.measure import slow_link as measure_slow_link
 from scaleout.measure import tensor_link as measure_tensor_link
 from scaleout.parallel import fsdp_ways, pipeline_ways, precision, tensor_ways
@@ -34,6 +35,21 @@ from scaleout.parallel.transformer import Transformer
 from scaleout.train import batches
 
 LABS = Path(__file__).resolve().parents[2] / "labs"
+# What makes a step, of each lab.
+STEPS = (
+    (rounds.Alternation, "take"),
+    (fsdp_ways.FSDPWay, "step"),
+    (pipeline_ways.Pipeline, "step"),
+    (tensor_ways.TensorWay, "step"),
+    (precision.PrecisionWay, "update"),
+    (measure_recompute.RecomputeWay, "step"),
+    (measure_recompute, "saved"),
+    (measure_architecture.Bench, "step"),
+    (architecture_input.Input, "step_seconds"),
+    (architecture_saves.Saver, "save"),
+    (measure_bottlenecks.Bench, "step"),
+    (measure_mesh.MeshWay, "step"),
+)
 
 
 class Reached(Exception):
@@ -89,11 +105,19 @@ def mesh_link(s, words):
     worker.step(worker.axes[0])
 
 
+def placement(s, words):
+    """A step of what labs/architecture.py --placement starts on each host."""
+    architecture_link.Worker(s, module("architecture").PLACED | {"rates": [None]}, None).step("well")
+    raise Reached
+
+
 def outcome(s, name, words):
     """ "step", "end", or the words of an error, of this rank."""
     try:
         if name == "slow_link":
             slow_link(s, words)
+        if "--placement" in words:
+            placement(s, words)
         if "--link" in words:
             {"tensor": tensor_link, "mesh": mesh_link}[name](s, words)
         module(name).main(s, words)
@@ -117,15 +141,8 @@ def shrink():
 def main(s):
     """All cases, each in a folder of its own beside the file of cases."""
     shrink()
-    stop_after(rounds.Alternation, "take")
-    stop_after(fsdp_ways.FSDPWay, "step")
-    stop_after(pipeline_ways.Pipeline, "step")
-    stop_after(tensor_ways.TensorWay, "step")
-    stop_after(precision.PrecisionWay, "update")
-    stop_after(measure_recompute.RecomputeWay, "step")
-    stop_after(measure_recompute, "saved")
-    stop_after(measure_bottlenecks.Bench, "step")
-    stop_after(measure_mesh.MeshWay, "step")
+    for owner, name in STEPS:
+        stop_after(owner, name)
     cases, found = json.loads(Path(sys.argv[1]).read_text()), []
     for name, _ in cases:
         module(name)

@@ -4,6 +4,7 @@ import json
 import math
 import random
 from pathlib import Path
+from random import Random
 from statistics import mean, stdev
 
 import pytest
@@ -164,3 +165,34 @@ def test_a_simulation_without_failures_is_work_and_checkpoints():
 def test_bad_numbers_are_one_line(call, said):
     with pytest.raises(ValueError, match=said):
         call()
+
+
+@pytest.mark.parametrize(("mtbf", "interval", "save", "restart"), [(10_000, 900, 30, 300), (5_000, 600, 60, 900)])
+def test_shares_of_the_clock_are_those_of_a_run_that_is_simulated(mtbf, interval, save, restart):
+    """Failures at random: work that is kept, saves, restarts, and the rest is lost."""
+    random, spent = Random(11), {"work": 0.0, "saves": 0.0, "lost": 0.0, "restarts": 0.0}
+    left = random.expovariate(1 / mtbf)
+    for _ in range(20_000):
+        while left < interval + save:  # a failure before the checkpoint is complete
+            spent["lost"] += left
+            while (left := random.expovariate(1 / mtbf)) < restart:
+                spent["restarts"] += left
+            spent["restarts"] += restart
+            left -= restart
+        spent["work"], spent["saves"], left = spent["work"] + interval, spent["saves"] + save, left - interval - save
+    shares, whole = r.effective_time(mtbf, interval, save, restart), sum(spent.values())
+    assert math.fsum(shares.values()) == pytest.approx(1)
+    for name, share in shares.items():
+        assert share == pytest.approx(spent[name] / whole, rel=0.08), name
+
+
+def test_the_first_order_is_near_where_failures_are_rare_and_below_it_otherwise():
+    day = 86_400
+
+    def both(nodes):
+        exact = r.effective_time(day / (nodes * 6.5e-3), 3600, 60, 900)["work"]
+        return r.effective_ratio(nodes, 6.5e-3, 3600 / day, 60 / day, 900 / day), exact
+
+    assert both(16)[0] == pytest.approx(both(16)[1], rel=1e-3)
+    assert all(first < exact for first, exact in map(both, (512, 2048, 8192)))
+    assert pytest.approx(1.8, rel=0.01) == 24 / (16_384 / 8 * 6.5e-3)  # hours, as Kokolis et al. project

@@ -31,8 +31,16 @@ MIXED = {
     "mesh": 40,
     "planner": 4,
     "bottlenecks": 60,
+    "architecture": 60,
 }  # settings by chance
-NAMELESS = {"bottlenecks", "collectives", "front", "pipeline", "precision"}  # views that are of no model
+NAMELESS = {
+    "architecture",
+    "bottlenecks",
+    "collectives",
+    "front",
+    "pipeline",
+    "precision",
+}  # views that are of no model
 
 
 def memory(params, values, result):
@@ -150,6 +158,12 @@ def bottlenecks(params, values, result):
     assert ("does not fit" in result["sentence"]) is not values["fits"] and 0 < values["mfu_percent"] < 75
 
 
+def architecture(params, values, result):
+    now, waited, day = values["now"], values["waited_s"], values["day"].values()
+    assert len(result["svg"]) < 40_000 and math.fsum(day) == pytest.approx(1) and min(day) >= 0
+    assert now is None or (waited[now] == min(waited) and f"Rank {now} is slow" in result["sentence"])
+
+
 CHECKS = {
     "memory": memory,
     "collectives": of_collectives,
@@ -165,6 +179,7 @@ CHECKS = {
     "mesh": mesh,
     "planner": planner,
     "bottlenecks": bottlenecks,
+    "architecture": architecture,
 }
 
 

@@ -24,8 +24,9 @@ function inPoints(difference, right) {
 
 const COUNTS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"];
 
-/** How far a guess is from the answer: "26% too low". Of a share it is points, and of a count how many. */
+/** How far a guess is from the answer: "26% too low". Of a share it is points, of a count how many; a rank is a name. */
 function distance(guess, answer, unit) {
+  if (unit === "rank") return Math.round(guess) === answer ? "yours is right" : "not the rank that you named";
   if (unit === "%") return inPoints(guess - answer, Math.max(0.5, RIGHT * answer));
   if (unit === "" && Number.isInteger(answer) && answer < COUNTS.length) {
     const more = Math.round(guess - answer);
@@ -80,7 +81,7 @@ export class Guess {
   }
 
   written(value) {
-    return written(value, this.control.unit);
+    return this.control.unit === "rank" ? `rank ${value}` : written(value, this.control.unit);
   }
 
   make() {
