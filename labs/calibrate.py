@@ -6,26 +6,30 @@
 The labs predict times from this profile (`--machine`). All ranks measure at the same time, so the rates hold for a
 machine on which every rank is busy. Collectives of fewer ranks are measured too, in groups of every size that divides
 the ranks, all groups at once. The kernels are those of a transformer block (linear layers, attention, norms,
-activations), with the host's time for each, and the optimizer's update, at sizes near those of the labs.
+activations), with the host's time for each, and the optimizer's update, at sizes near those of the labs. A collective
+is timed between two multiplications, as in a step. DDP, ZeRO by hand and `fully_shard` are timed as a whole: what they
+add to the step of a small model, the host's work and all copies included.
 """
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
 
 import datetime
+import statistics
 from dataclasses import dataclass
 
 import torch
 
 from scaleout.lab import options, progress, recording, session, table
-from scaleout.measure import collectives, kernels, matmul_rate, repeat
+from scaleout.measure import collectives, kernels, matmul_rate, repeat, units
 from scaleout.records import profiles, provenance
-from scaleout.spec import checks
-from scaleout.timing import calibrated
+from scaleout.spec import MEASURED, Job, Layout, Recipe, Shape, checks, cluster
+from scaleout.timing import calibrated, machine, step_on
 from scaleout.timing import profile as timing_profile
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 SMALLEST_MESSAGE = 4096
 COPY_BYTES = 256_000_000  # more than the caches of a CPU or GPU hold
+WIDTHS = (10, 40, 100, 140)  # of models that are sharded, in percent of a block's
 EMULATED = 0.5  # of the rate in fp32: what is slower is not computed with, and not timed further
 MEANING = {
     "all_reduce": "bytes of the tensor each rank holds",
@@ -79,8 +83,10 @@ def sizes(o, world):
 
 def collective_point(s, name, size, o, n, group):
     """(bytes, seconds) of one collective at one size, of a group of n ranks and of its like at once."""
-    buffer = torch.zeros(size // 4, device=s.device)
-    return size, repeat(s, collectives.backend(name, buffer, n, group), o.seconds / 4)
+    buffer, x = torch.zeros(size // 4, device=s.device), torch.randn(o.tokens, o.hidden, device=s.device)
+    weight, y = torch.randn(o.hidden, 4 * o.hidden, device=s.device), x.new_empty(o.tokens, 4 * o.hidden)
+    product = lambda: torch.mm(x, weight, out=y)  # noqa: E731
+    return size, collectives.between(s, collectives.backend(name, buffer, n, group), product, o.seconds / 4)
 
 
 def measure(s, o):
@@ -102,11 +108,13 @@ def measure(s, o):
     timed = {name: DTYPES[name] for name in ("fp32", half) if rates[name] >= EMULATED * rates["fp32"]}
     sizes_of_model = kernels.Sizes(o.tokens, o.hidden, o.seq, o.head)
     sampled = kernels.measure(s, sizes_of_model, timed, o.seconds) if o.kernels else {}
+    if o.kernels:
+        sampled["units"] = units.measure(s, tuple(max(2, o.hidden * part // 200 * 2) for part in WIDTHS), o.seconds)
     lines = {
         n: {name: {**timing_profile.fit(points[n, name]), "bytes_are": MEANING[name]} for name in profiles.COLLECTIVES}
         for n in groups
     }
-    return {
+    profile = {
         "schema": profiles.SCHEMA,
         "device": recording.device_name(s.device),
         "device_kind": s.device.type,
@@ -125,6 +133,30 @@ def measure(s, o):
         "collectives": lines.pop(s.world, {}),
         "groups": {str(n): fits for n, fits in lines.items()},
     }
+    if o.kernels:
+        sampled["together"] = together(profile)
+    return profile
+
+
+def together(profile):
+    """How many times longer whole models took than what is predicted of them, kernel by kernel: in a model a kernel
+    finds less of what it reads in the caches."""
+    ratios = []
+    for point in profile["kernels"]["whole"]:
+        shape = Shape(**{name: point[name] for name in ("layers", "hidden", "heads", "vocab", "max_seq")})
+        job = Job(
+            shape,
+            shape.max_seq,
+            machine.device_of(profile),
+            cluster(1, 1),
+            point["batch"],
+            Layout(),
+            Recipe("fp32"),
+            MEASURED,
+        )
+        step = step_on(job, machine.from_profiles(job, {1: profile}))
+        ratios.append((point["forward"] + point["backward"]) / (step.seconds - step.parts["update"]))
+    return statistics.median(ratios)
 
 
 def fitted(profile):

@@ -23,12 +23,13 @@ import sys
 import torch
 import torch.distributed as dist
 
-from scaleout.lab import fits, join, recording, session
+from scaleout.lab import fits, join, recording, runner, session
 from scaleout.lab import options as lab_options
 from scaleout.parallel import seconds_between, stamp
 from scaleout.train import (
     CHECKPOINT,
     TIERS,
+    WARMUP,
     Cadence,
     Metrics,
     Order,
@@ -308,7 +309,8 @@ def leave(s, job):
 
 def main(s, argv=None):
     """Train, write, record."""
-    tier, o = lab_options.parse(TIERS, __doc__, argv)
+    lab = runner.Lab(s, __file__, __doc__, TIERS, argv, warmup=WARMUP)
+    o = lab.o
     options.check(o, s)
     if join.attempt() == 0:  # a restart goes on from what came after that step
         options.check_resume(o)
@@ -317,14 +319,13 @@ def main(s, argv=None):
         job = Job(s, o)
         s.say(
             f"{recording.heading(s, o.shape)}, {o.precision}, {o.batch} x {o.seq} tokens per step in {job.passes} "
-            "micro-batch(es)"
+            f"micro-batch(es)\n{job.text.words}\n{job.trainer.built}"
         )
-        s.say(f"{job.text.words}\n{job.trainer.built}")
         session.reset_allocator(s)
         job.train()
         if job.asked:
             leave(s, job)
-        close(s, tier, o, job)
+        close(lab, job)
 
 
 if __name__ == "__main__":

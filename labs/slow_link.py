@@ -31,7 +31,7 @@ number = functools.partial(options.number, highest=10**6)
 class Options(options.Model):
     """The hosts, their links, the model, and what is timed."""
 
-    hosts: int = options.number(2, "network namespaces, one rank each", 2, lab_hosts.MOST)
+    hosts: int = options.number(2, "network namespaces, one rank each", 2, lab_hosts.MOST_HOSTS)
     rates: str = options.word("1000,500,200", "link rates in Mbit/s", "N,N")
     latency_ms: float = options.number(0.0, "of a link, one way; needs the kernel's netem", 0, 1000)
     layers: int = number(3, "blocks")

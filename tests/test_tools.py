@@ -17,6 +17,7 @@ import build_site
 import serve
 
 import notebooks
+from scaleout import exercises
 
 
 def cell(source, **more):
@@ -74,6 +75,20 @@ def test_a_notebook_is_run_and_stored_without_the_kernel_form_of_widgets(draft):
     assert set(stored["metadata"]) == {"execution", "kernelspec", "language_info"}
     assert "execution" not in first["metadata"]
     assert "cores" in stored["metadata"]["execution"]["machine"]
+
+
+def test_widgets_are_stored_again_without_running_the_rest(draft):
+    call = 'show_exercise("memory", "weights-70b")'
+    path = draft("from scaleout import show_exercise", call, "1 / 0", f"x = {call}")
+    before = notebooks.read(path)
+    assert notebooks.renew_widgets(path) > 0
+    after = notebooks.read(path)
+    assert [bool(cell.outputs) for cell in after.cells] == [False, True, False, False]
+    shown = after.cells[1].outputs[-1]
+    assert exercises.exercise("memory", "weights-70b").title in shown["data"]["text/html"]
+    assert notebooks.WIDGET not in shown["data"] and shown.get("execution_count", 2) == 2
+    assert [cell.execution_count for cell in after.cells] == [1, 2, 3, 4], "as if all had run"
+    assert [cell.source for cell in after.cells] == [cell.source for cell in before.cells]
 
 
 def test_a_notebook_whose_cell_fails_is_left_as_it_was(draft):

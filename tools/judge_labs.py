@@ -2,6 +2,7 @@
 
     python tools/judge_labs.py FOLDER                                     about a quarter of an hour on two cores
     python tools/judge_labs.py FOLDER --processes 2 --labs ddp,zero --rounds 3
+    python tools/judge_labs.py FOLDER --rounds 3 --save                   the table of book/accuracy.md
 
 Calibrates right before each lab, at as many processes, and runs the lab at its smoke size; FOLDER keeps the profiles
 and the Records, and what it has already is not run again. Every step is predicted from nothing but its job and the
@@ -22,7 +23,9 @@ import launching
 
 from scaleout.lab.limits import cores
 from scaleout.lab.mesh import usual
+from scaleout.page.accuracy import LABS as JUDGED
 from scaleout.records import profiles, results
+from scaleout.records.files import write_json
 from scaleout.records.results import Record
 from scaleout.spec import layout_words
 from scaleout.spec.job import Job
@@ -36,6 +39,7 @@ from scaleout.timing import machine
 from scaleout.timing.job import PARTS, Step, step_on
 
 MIB = 2**20
+COLUMNS = ["lab", "processes", "step", "measured", "one rate", "predicted"]  # seconds, the last three
 # Words for each lab beside tier, profile and Record: no more than its steps.
 LABS = {
     "memory": (), "ddp": (), "zero": (), "fsdp": (), "tensor": (), "mesh": (), "pipeline": (), "recompute": (),
@@ -83,7 +87,8 @@ class Ways:
 
     def zero(self) -> Iterator[Found]:
         for name in (name for name in STAGES if name in self.series):
-            yield name, self.series[name], self.job(Layout(dp=self.world, zero=STAGES[name]))
+            program = replace(MEASURED, flat=name == "stage 3 by hand")
+            yield name, self.series[name], replace(self.job(Layout(dp=self.world, zero=STAGES[name])), program=program)
 
     fsdp = zero
 
@@ -154,6 +159,7 @@ def main() -> None:
     parser.add_argument("--labs", default=",".join(LABS))
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--parts", action="store_true", help="of the prediction, in ms")
+    parser.add_argument("--save", action="store_true", help="in labs/results/judged.json")
     o = parser.parse_args()
     found: dict[tuple[str, int, str], list[tuple[float, float, float, Step]]] = {}
     for turn in range(o.rounds):
@@ -168,6 +174,9 @@ def main() -> None:
                     row = measured, seconds(before, profile), seconds(now, profile), now
                     found.setdefault((lab, world, what), []).append(row)
     show(found, o.parts)
+    if o.save:
+        medians = {step: [statistics.median(row[i] for row in rows) for i in range(3)] for step, rows in found.items()}
+        write_json({"columns": COLUMNS, "rows": [[*step, *seconds] for step, seconds in medians.items()]}, JUDGED)
 
 
 def show(found: dict, parts: bool) -> None:

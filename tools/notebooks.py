@@ -1,6 +1,7 @@
 """Run notebooks from top to bottom and store their outputs.
 
     .venv/bin/python tools/notebooks.py notebooks/*.ipynb
+    .venv/bin/python tools/notebooks.py --widgets notebooks/*.ipynb    only live pictures and exercises
 
 A notebook is stored only when every cell ran. What would differ from run to run without meaning is left out: the
 widgets' kernel form (the HTML form stays), widget state, time stamps. And it is stored so that it reads in any editor:
@@ -38,6 +39,9 @@ SHOWN = ("torch", "accelerate", "matplotlib")
 FOLDS_CODE = {"hide-cell", "hide-input", "remove-cell", "remove-input"}
 FOLDS_OUTPUT = {"hide-cell", "hide-output", "remove-cell", "remove-output"}
 CHECKS = "# Checks what the text says"  # the first line is what an editor shows of a cell that is folded
+
+# A cell that shows a live picture or an exercise, and nothing else.
+WIDGETS = re.compile(r"(from scaleout import [^\n]*\n+)?(show|show_exercise)\([^\n]*\)")
 
 # A directive of prose between backticks: its head, its options, its text.
 FENCED = re.compile(r"^```(\{(?!code|math)[\w-]+\}.*\n)((?::.*\n)*)\n*((?:(?!```).*\n)*?)```$", re.M)
@@ -145,17 +149,21 @@ def make_readable(notebook: nbformat.NotebookNode) -> None:
             cell.source = markup.to_site(markup.to_plain(colons(cell.source)), site)
 
 
-def run(path: Path) -> float:
-    """Run one notebook in its own folder and store it; the seconds it took.
-
-    Raises ValueError in one line when a cell fails or takes too long; the file is then as it was.
-    """
+def read(path: Path) -> nbformat.NotebookNode:
+    """The notebook in a file. ValueError, one line, where there is none."""
     try:
         notebook = nbformat.read(path, as_version=4)
         nbformat.validate(notebook)
     except (OSError, ValueError, AttributeError, RecursionError, nbformat.ValidationError) as error:
         raise ValueError(f"{path} is no notebook: {str(error).splitlines()[0]}") from None
-    make_readable(notebook)
+    return notebook
+
+
+def execute(notebook: nbformat.NotebookNode, path: Path) -> float:
+    """Run the cells of the notebook, which is or belongs to that file, in its folder; the seconds it took.
+
+    Raises ValueError when a cell fails or takes too long.
+    """
     client = NotebookClient(
         notebook,
         timeout=SECONDS_PER_CELL,
@@ -175,12 +183,40 @@ def run(path: Path) -> float:
                 reason = f"{output['ename']}: {output['evalue']}"
                 raise ValueError(f"{path} was not stored, an output of cell {cell['id']} failed: {reason}")
     strip(notebook)
+    return seconds
+
+
+def run(path: Path) -> float:
+    """Run one notebook and store it; the seconds it took. ValueError as in `execute`; the file is then as it was."""
+    notebook = read(path)
+    make_readable(notebook)
+    seconds = execute(notebook, path)
     notebook.metadata["execution"] = {
         "date": datetime.date.today().isoformat(),
         "machine": machine(),
         "seconds": round(seconds),
         "versions": versions(),
     }
+    store(notebook, path)
+    return seconds
+
+
+def renew_widgets(path: Path) -> float:
+    """Store again what the cells of a notebook show that are a call of `show` or `show_exercise` and nothing else; the
+    seconds it took. No other cell is run, and no other output changes but in its number. ValueError as in `run`."""
+    notebook = read(path)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code" and WIDGETS.fullmatch(cell.source.strip())]
+    part = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("from scaleout import show, show_exercise")])
+    part.cells += [nbformat.v4.new_code_cell(cell.source, id=cell.id) for cell in cells]
+    seconds = execute(part, path)
+    for cell, shown in zip(cells, part.cells[1:], strict=True):
+        cell.outputs = shown.outputs
+    for count, cell in enumerate((cell for cell in notebook.cells if cell.cell_type == "code"), start=1):
+        cell.execution_count = count  # one may be new
+        for output in cell.outputs:
+            if "execution_count" in output:
+                output["execution_count"] = count
+    make_readable(notebook)
     store(notebook, path)
     return seconds
 
@@ -196,10 +232,12 @@ def main() -> int:
     """Run and store each notebook named; the exit code."""
     parser = argparse.ArgumentParser(description="Run notebooks and store their outputs.")
     parser.add_argument("notebooks", type=Path, nargs="+")
-    for path in parser.parse_args().notebooks:
+    parser.add_argument("--widgets", action="store_true", help="only cells that show a live picture or an exercise")
+    args = parser.parse_args()
+    for path in args.notebooks:
         try:
             print(f"{path} ...", end=" ", flush=True)
-            print(f"{run(path):.0f} s")
+            print(f"{(renew_widgets if args.widgets else run)(path):.0f} s")
         except ValueError as error:
             print(f"\nnotebooks: {error}", file=sys.stderr)
             return 2

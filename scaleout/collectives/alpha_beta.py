@@ -29,7 +29,7 @@ def cost(collective: str, algorithm: str, size: float, ranks: int, wire: Wire) -
     check(collective, algorithm, size, ranks)
     if algorithm == "hierarchical":
         raise ValueError("hierarchical needs nodes: use cost_on with a cluster")
-    return FORMULAS[collective, algorithm](size, _flat(ranks, wire))
+    return FORMULAS[collective, algorithm](size, Cluster(1, ranks, wire, wire, 1, in_network=True))
 
 
 def cost_on(collective: str, algorithm: str, size: float, cluster: Cluster) -> Cost:
@@ -85,7 +85,3 @@ def check(collective: str, algorithm: str | None, size: float, ranks: int) -> No
     if not checks.is_number(size) or size < 0:
         raise ValueError(f"size must be a number of bytes from 0 up, not {size!r}")
     checks.whole("ranks", ranks)
-
-
-def _flat(ranks: int, wire: Wire) -> Cluster:
-    return Cluster(1, ranks, wire, wire, 1, in_network=True)

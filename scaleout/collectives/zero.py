@@ -106,7 +106,9 @@ def messages(
         return ()
     wide, fine = wire_bytes(recipe, weight_bytes, gradient_bytes)
     reduced = passes if _each(way, layout.zero, every_pass) else 1
-    resident = parameters if keep else _stays(way, parameters) if stay is None else stay
+    # What is used again within the distance lies as far behind the end of the forward as after its begin.
+    near = min(parameters, REUSE // 2) if way == "DeepSpeed" else 0
+    resident = parameters if keep else near if stay is None else stay
     reduction = Message("backward", _reduction(way, layout.zero), "gradients", *_calls(parameters, unit, fine, reduced))
     if layout.zero == 3:
         gather = [
@@ -134,11 +136,6 @@ def _reduction(way: str, stage: int) -> str:
 def _each(way: str, stage: int, every_pass: bool | None) -> bool:
     """Whether gradients are reduced in every pass."""
     return (stage >= 2 or way in _EVERY_PASS) if every_pass is None else every_pass
-
-
-def _stays(way: str, parameters: int) -> int:
-    """What is used again within the distance: it lies as far behind the end of the forward as after its begin."""
-    return min(parameters, REUSE // 2) if way == "DeepSpeed" else 0
 
 
 def _calls(parameters: int, unit: int | None, width: int, times: int) -> tuple[int, int, int]:

@@ -47,14 +47,14 @@ class _Sheet:
 
     @property
     def wide(self) -> bool:
-        return self.width > 500
+        return svg.broad(self.width)
 
 
 def draw(width: float, size: int, ranks: int, bytes_per_s: float) -> str:
     """Both ways, one above the other, with their seconds; solid: the adapter sends, faint: it receives."""
     ways = {way: spans(way, size, ranks, bytes_per_s) for way in WAYS}
     longest = max(end for intervals in ways.values() for *_, end in intervals)
-    left, row = (190, 14.5) if width > 500 else (16, 11)
+    left, row = (190, 14.5) if svg.broad(width) else (16, 11)
     sheet = _Sheet(width, left, row, (width - left - 14) / longest)
     marks, y = [], 2.0
     for way, intervals in ways.items():

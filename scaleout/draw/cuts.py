@@ -19,7 +19,7 @@ WAYS = {
 
 def product(width: float) -> str:
     """Both ways, beside each other where there is room."""
-    wide = width > 500
+    wide = svg.broad(width)
     panel = HEAD + 2 * ROW + FOOT
     step = (width - 2 * PANEL) / 3
     places = (

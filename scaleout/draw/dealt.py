@@ -45,7 +45,7 @@ def draw(width: float, parts: Sequence[tuple[str, float]], gpu_bytes: float) -> 
     """Every GPU a cell, every machine a column, filled in the order of `parts`; beneath, what each kind takes."""
     filled = sum(size for _, size in parts) / gpu_bytes
     nodes = ceil(filled / NODE)
-    pitch, gap, tall = width / nodes, 10 if width > 500 else 6, 19 if width > 500 else 14
+    pitch, gap, tall = width / nodes, 10 if svg.broad(width) else 6, 19 if svg.broad(width) else 14
     cell_width, cells = pitch - gap, []
     cell = f'width="{svg.num(cell_width)}" height="{tall - 3}" fill="none" stroke="{svg.colour("muted")}"'
     for gpu in range(nodes * NODE):

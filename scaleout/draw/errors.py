@@ -34,9 +34,9 @@ class Lane:
 
 def draw(width: float, lanes: Sequence[Lane], limit: float, keys: Sequence[tuple[str, str]]) -> str:
     """The lanes on one axis from -limit to limit; what lies beyond stands at its edge. keys: (colour, words)."""
-    left = 190 if width > 500 else 20
+    left = 190 if svg.broad(width) else 20
     top, below = 24, 34
-    head = 0 if width > 500 else 18  # a phone has a lane's name above it
+    head = 0 if svg.broad(width) else 18  # a phone has a lane's name above it
     pitch = LANE + head
     right, bottom = width - 22, top + pitch * len(lanes)
     middle = (left + right) / 2
@@ -51,13 +51,14 @@ def draw(width: float, lanes: Sequence[Lane], limit: float, keys: Sequence[tuple
     for step in range(-4, 5):
         tick = x(step * limit / 4)
         marks.append(svg.line(tick, top, tick, bottom, "muted" if not step else "grid"))
-        if width > 500 or not step % 2:
+        if svg.broad(width) or not step % 2:
             words = f"{100 * step * limit / 4:+.0f}%" if step else "as measured"
             marks.append(svg.text(tick, bottom + 16, words, anchor="middle", fill="muted", size=svg.SMALL))
     for i, lane in enumerate(lanes):
         base = top + pitch * i + head + LANE / 2
-        marks += _lane(lane, base, left, x, width > 500)
-    return svg.figure(width, bottom + below + 18, "".join([*marks, _keys(keys, left, bottom + below)]), _label(lanes))
+        marks += _lane(lane, base, left, x, svg.broad(width))
+    label = "Errors of predictions: " + "; ".join(f"{lane.name}, {lane.words}" for lane in lanes)
+    return svg.figure(width, bottom + below + 18, "".join([*marks, _keys(keys, left, bottom + below)]), label)
 
 
 def _lane(lane: Lane, base: float, left: float, x, wide: bool) -> list[str]:
@@ -87,7 +88,3 @@ def _keys(keys: Sequence[tuple[str, str]], left: float, y: float) -> str:
         marks.append(svg.text(x + 15, y + 1, words, fill="muted", size=svg.SMALL))
         x += 30 + svg.measure(words, svg.SMALL)
     return "".join(marks)
-
-
-def _label(lanes: Sequence[Lane]) -> str:
-    return "Errors of predictions: " + "; ".join(f"{lane.name}, {lane.words}" for lane in lanes)

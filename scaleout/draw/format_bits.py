@@ -46,7 +46,7 @@ def bits(width: float) -> str:
 
 def _bits(f: Format, y: float, width: float) -> str:
     """A cell for each bit; what a field is above, what it says here beneath."""
-    cell, wide = min(26.0, (width - LEFT - RIGHT) / 16), width > 500
+    cell, wide = min(26.0, (width - LEFT - RIGHT) / 16), svg.broad(width)
     start = 2.0 ** (math.frexp(NUMBER)[1] - 1)
     spacing = math.ldexp(start, -f.mantissa)
     says = {

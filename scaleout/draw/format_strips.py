@@ -49,7 +49,7 @@ def strips(width: float) -> str:
             _named(axis, f, y),
         ]
     y += 8
-    marks.append(axis.axis(y, 8 if width > 500 else 16))
+    marks.append(axis.axis(y, 8 if svg.broad(width) else 16))
     readings = (
         f"{name}, {FORMATS[name].digits} significant bits, zero below {low}, largest {high}"
         for name, (low, high) in ((name, ends(FORMATS[name])) for name in SHOWN)

@@ -181,7 +181,7 @@ SHOWN = {
 
 def six(width: float) -> str:
     """The life of one unit on four ranks, in six moments, three beside each other; on a phone two."""
-    columns, gap = (3, 26.0) if width > 500 else (2, 18.0)
+    columns, gap = (3, 26.0) if svg.broad(width) else (2, 18.0)
     wide, cell = (width - gap * (columns - 1)) / columns, 15.0
     tall, unit, marks = 36 + height(cell) + 16, Unit(DRAWN, False), []
     for k, (moment, (title, words)) in enumerate(SHOWN.items()):

@@ -52,9 +52,7 @@ def bar(sizes: Mapping[str, float], x: float, width: float, plane: Plane) -> tup
             marks.append(svg.rect(x, y, width, height, fill, opacity=opacity, title=name))
             middles[name] = y + height / 2
     y = plane.at_y(top)
-    edge = f'fill="none" stroke="{svg.colour("ink")}" stroke-width="0.8"'
-    size = f'width="{svg.num(width)}" height="{svg.num(plane.bottom - y)}"'
-    marks.append(f'<rect x="{svg.num(x)}" y="{svg.num(y)}" {size} {edge}/>')
+    marks.append(svg.frame(x, y, width, plane.bottom - y, "ink", 0.8))
     return "".join(marks), middles
 
 
@@ -98,7 +96,7 @@ def poles(steps: Steps, plane: Plane, unit_bytes: float, words: Mapping[str, str
         if y - size >= plane.top:
             placed.append((left, left + wide, y))
             marks.append(svg.line(x, foot, x, y + 3, "ink", 1))
-            marks.append(f'<circle cx="{svg.num(x)}" cy="{svg.num(foot)}" r="2" fill="{svg.colour("ink")}"/>')
+            marks.append(svg.circle(x, foot, 2, "ink"))
             anchor = "end" if x > middle else "start"
             marks.append(svg.text(x, y, words[name], anchor=anchor, size=size, halo=True))
     return "".join(marks)

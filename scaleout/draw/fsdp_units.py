@@ -77,11 +77,7 @@ def frame(strip: Strip, rows: Sequence[Life], life: Life) -> str:
     marks = []
     for k, (start, end) in enumerate(life.gathered):
         x = strip.at(start) - 3
-        marks.append(
-            f'<rect x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(strip.at(end) - x + 3)}" '
-            f'height="{svg.num(pitch + 5)}" rx="4" fill="none" stroke="{svg.colour("ink")}" stroke-width="1.5" '
-            f'data-mark="ring{k}"/>'
-        )
+        marks.append(svg.frame(x, y, strip.at(end) - x + 3, pitch + 5, "ink", 1.5, rounded=4, mark=f"ring{k}"))
     return "".join(marks)
 
 

@@ -54,7 +54,7 @@ def most(wrap: str) -> float:
 
 def three(width: float) -> str:
     """A panel for each: beside each other, on a phone beneath."""
-    side = width > 500
+    side = svg.broad(width)
     gap = 28.0 if side else 14.0
     wide = (width - 2 * gap) / 3 if side else width
     tall = 64 + STRIP + HILL + 44
@@ -94,7 +94,7 @@ def _panel(wrap: str, width: float) -> str:
             svg.text(0, 13, NAMES[wrap], bold=True),
             svg.text(0, 30, units, size=svg.SMALL, fill="muted"),
             fsdp_units.whole(strip, rows),
-            _computed(line, lane_strip),
+            fsdp_units.lanes(line, lane_strip, False, named=False),
             _units(account, line, plane),
             floor,
             svg.text(0, plane.top - 4, words, size=svg.SMALL, halo=True),
@@ -108,10 +108,6 @@ def _panel(wrap: str, width: float) -> str:
             ),
         ]
     )
-
-
-def _computed(line: ShortTimeline, strip: fsdp_units.Strip) -> str:
-    return fsdp_units.lanes(line, strip, False, named=False)
 
 
 def _units(account: FsdpAccount, line: ShortTimeline, plane: Plane) -> str:

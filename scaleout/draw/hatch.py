@@ -11,7 +11,7 @@ from scaleout.draw import svg
 Box = tuple[float, float, float, float]  # x, y, width, height
 
 PITCH = 6  # from one stripe to the next, along the edge
-PALE = 0.22  # opacity of the ground
+PALE, VEIL = 0.22, 0.45  # opacity of the ground, and of what is laid over colours so that stripes are seen on them
 WINDOW, TALLEST = 8, 420  # pitch of the stripes behind a window that can grow, and how high it may become
 
 
@@ -23,7 +23,7 @@ def box(x: float, y: float, width: float, height: float, fill: str = "accent", t
 
 def excess(x: float, y: float, width: float, height: float, mark: str = "over") -> str:
     """What of a surface is over a limit, or exposed: a veil, for stripes must be seen on every colour, and stripes."""
-    veil = svg.rect(x, y, width, height, "paper", opacity=0.45, mark=mark)
+    veil = svg.rect(x, y, width, height, "paper", opacity=VEIL, mark=mark)
     return veil + _stripes([(x, y, width, height)], "accent")
 
 
@@ -82,6 +82,22 @@ def band(upper: Sequence[tuple[float, float]], lower: Sequence[float], fill: str
     ]
     return (
         f'<path d="{"".join(strokes)}" fill="none" stroke="{svg.colour(fill)}" stroke-width="1.6"/>' if strokes else ""
+    )
+
+
+def window(box: Box, fill: str, marks: tuple[str, str], title: str = "") -> str:
+    """A rectangle with a pale ground and stripes on it that can grow. marks: of both."""
+    return svg.rect(*box, fill, opacity=PALE, title=title, mark=marks[0]) + hatched(*box, fill, marks[1])
+
+
+def beyond(limit: float, end: float, y: float, height: float, margin: float = 4) -> str:
+    """Over a bar that ends at `end`: a dashed line at the limit, and what is beyond it under a veil and stripes, which
+    can grow. margin: of the line, above and below the bar."""
+    excess = max(0.0, end - limit)
+    return (
+        svg.rect(limit, y, excess, height, "paper", opacity=VEIL, mark="veil")
+        + hatched(limit, y, excess, height, "accent", "over")
+        + svg.line(limit, y - margin, limit, y + height + margin, "accent", 2, "4 2", mark="limit")
     )
 
 

@@ -73,8 +73,7 @@ def _swatch(x: float, y: float, fill: str) -> str:
     if not fill:
         return ""
     if fill[-1] == "@":
-        centre = f'cx="{svg.num(x + SWATCH / 2)}" cy="{svg.num(y + 1 + SWATCH / 2)}"'
-        return f'<circle {centre} r="4" fill="none" stroke="{svg.colour(fill[:-1])}" stroke-width="2"/>'
+        return svg.circle(x + SWATCH / 2, y + 1 + SWATCH / 2, 4, stroke=fill[:-1], thick=2)
     if fill[-1] in DASHES:
         return svg.line(x, y + SWATCH / 2 + 1, x + SWATCH + 2, y + SWATCH / 2 + 1, fill[:-1], 2.5, DASHES[fill[-1]])
     return svg.rect(x, y + 1, SWATCH, SWATCH, fill.rstrip("%"), opacity=0.55 if fill[-1] == "%" else 1.0)

@@ -3,9 +3,11 @@ and when a GPU communicates along which axis."""
 
 from __future__ import annotations
 
+from functools import partial
 from math import log2
 
-from scaleout.draw import svg
+from scaleout.draw import room, svg
+from scaleout.draw.room import Block, Lane
 from scaleout.spec.layout import Layout
 from scaleout.spec.mesh import grid
 from scaleout.timing import pipeline
@@ -23,33 +25,26 @@ MODEL, HIGH, BATCH = 20.0, 28.0, 7.0  # CSS pixels of a GPU's two boxes
 
 def opening(width: float) -> str:
     """One panel per cut: the model as a box (width: its matrices, height: its layers), the batch as a bar."""
-    columns = 4 if width > 500 else 2
-    gap, high = 14.0, 136.0
-    panel_width = (width - gap * (columns - 1)) / columns
-    marks = [_legend((("c1", "model (width: its matrices, height: its layers)"), ("c3", "batch")))]
-    for i, (name, (layout, *words)) in enumerate(CUTS.items()):
-        x, y = i % columns * (panel_width + gap), 30 + i // columns * high
-        marks += [
-            svg.text(x, y + 14, name.replace("x", "×"), bold=True, size=13),
-            _gpus(layout, x, y + 24, panel_width),
-            *(svg.text(x, y + 104 + 14 * row, line, size=svg.SMALLEST, fill="muted") for row, line in enumerate(words)),
-        ]
+    columns, gap = (len(CUTS) if svg.broad(width) else 2), 14.0
+    panel_width = room.share(width, columns, gap)
+    panels = [
+        room.column(
+            room.title(name.replace("x", "×")),
+            Block(panel_width, 2 * (HIGH + 5), partial(_gpus, layout, width=panel_width)),
+            *(room.words(line, size=svg.SMALLEST, fill="muted") for line in lines),
+            room.space(18),
+        )
+        for name, (layout, *lines) in CUTS.items()
+    ]
+    legend = room.key([("c1", "model (width: its matrices, height: its layers)"), ("c3", "batch")])
     label = "What each of eight GPUs has: " + "; ".join(f"{name}: {words}" for name, (_, words, _) in CUTS.items())
-    return svg.figure(width, 30 + high * (4 // columns) - 8, "".join(marks), label)
+    return room.column(legend, room.tiles(panels, width, columns, gap)).figure(width, label, foot=-8)
 
 
 def panel(name: str) -> str:
     """The GPUs of one cut (CUTS) without text, for places that have a text below."""
     layout, *words = CUTS[name]
     return svg.figure(160, 2 * HIGH + 8, _gpus(layout, 0, 1, 160), f"{name}: {words[0]}")
-
-
-def _legend(items: tuple[tuple[str, str], ...]) -> str:
-    x, marks = 0.0, []
-    for fill, words in items:
-        marks += [svg.rect(x, 4, 12, 12, fill), svg.text(x + 16, 14, words, size=svg.SMALLEST, fill="muted")]
-        x += 30 + svg.measure(words, svg.SMALLEST)
-    return "".join(marks)
 
 
 def _gpus(layout: Layout, x: float, y: float, width: float) -> str:
@@ -80,29 +75,16 @@ TICKS = (1, 8, 64, 512, 4096, WANTED)
 def ceilings(width: float) -> str:
     """On one ruler of doublings: how many GPUs each axis can use alone, and three degrees end to end, whose product is
     the cluster."""
-    right, row = width - 6, 40.0
-    scale, marks = right / log2(WANTED), []
-    for i, (axis, end, reason) in enumerate(ENDS):
-        y = 8 + i * row
-        words = f"{axis}: {end:,}, {reason}"
-        marks += [
-            svg.text(0, y + 10, words, size=svg.SMALL, bold=True),
-            svg.rect(0, y + 15, log2(end) * scale, 14, "key", opacity=SHADES[axis]),
-        ]
-    y, x = 8 + len(ENDS) * row, 0.0
-    marks.append(
-        svg.text(0, y + 10, " × ".join(f"{n}" for _, n in CHOSEN) + f" = {WANTED:,}", size=svg.SMALL, bold=True)
+    right = width - 6
+    scale = right / log2(WANTED)
+    product = " × ".join(f"{degree}" for _, degree in CHOSEN) + f" = {WANTED:,}"
+    rows = room.column(
+        *(_bars(f"{axis}: {end:,}, {reason}", [(axis, log2(end) * scale, "")], 14, 7) for axis, end, reason in ENDS),
+        _bars(product, [(axis, log2(degree) * scale, f"{axis} {degree}") for axis, degree in CHOSEN], 20, 9),
     )
-    for axis, degree in CHOSEN:
-        long = log2(degree) * scale
-        marks += [
-            svg.rect(x, y + 15, long - 1, 20, "key", opacity=SHADES[axis]),
-            svg.text(x + long / 2, y + 29, f"{axis} {degree}", anchor="middle", size=svg.SMALLEST),
-        ]
-        x += long
-    foot = y + 44
-    marks += [svg.line(right, 8, right, foot, "accent", 2), svg.line(0, foot, right, foot, "muted")]
-    for n in TICKS if width > 500 else (*TICKS[:4], WANTED):
+    top, foot = 8, rows.height + 4
+    marks = [rows.at(0, 4), svg.line(right, top, right, foot, "accent", 2), svg.line(0, foot, right, foot, "muted")]
+    for n in TICKS if svg.broad(width) else (*TICKS[:4], WANTED):
         tick, last = log2(n) * scale, n == WANTED
         marks += [
             svg.line(tick, foot, tick, foot + 4, "muted"),
@@ -122,49 +104,51 @@ def ceilings(width: float) -> str:
     return svg.figure(width, foot + 22, "".join(marks), label)
 
 
+def _bars(words: str, bars: list[tuple[str, float, str]], high: float, below: float) -> Block:
+    """Words, and under them bars end to end: axis, length, what is in it."""
+
+    def at(x: float, y: float) -> str:
+        marks = []
+        for axis, long, name in bars:
+            marks.append(svg.rect(x, y, long - bool(name), high, "key", opacity=SHADES[axis]))
+            if name:
+                marks.append(svg.text(x + long / 2, y + room.BASELINE, name, anchor="middle", size=svg.SMALLEST))
+            x += long
+        return "".join(marks)
+
+    text = room.words(words, room.BASELINE + 5, size=svg.SMALL, bold=True)
+    return room.column(text, Block(sum(long for _, long, _ in bars), high + below, at))
+
+
 # --- what is sent when ----------------------------------------------------------------------------------------------
 
 PIECES, BLOCKS = 4, 4  # micro-batches of a step, and blocks of a stage
 LANES = ("computes", "tensor", "pipeline", "data")
+HOP, LONGER = 0.45, 3.4  # of the axis, where a forward takes 1: a hop, and what comes after the last backward
 
 
 def step(width: float) -> str:
     """A step of a GPU of the first of two stages: its forwards and backwards, and when it communicates along each axis.
     In order, not to scale."""
     timeline = pipeline.step("1f1b", 2, PIECES, 1, pipeline.even(2))
-    left, row = 70.0, 24.0
-    end = timeline.seconds
-    scale = (width - left - 2) / (end + 3.4)
-    marks = [svg.text(0, 6 + row * i + 16, name, size=svg.SMALL, bold=not i) for i, name in enumerate(LANES)]
-
-    def box(lane, start, stop, fill, words="", strong=1.0):
-        x, y, wide = left + start * scale, 6 + lane * row, max((stop - start) * scale - 1, 1.6)
-        caption = (
-            svg.text(
-                x + wide / 2,
-                y + 15,
-                words,
-                anchor="middle",
-                size=svg.SMALLEST,
-                fill="paper" if fill == "compute" and strong == 1 else "ink",
-            )
-            if words
-            else ""
-        )
-        return svg.rect(x, y + 2, wide, row - 5, fill, opacity=strong) + caption
-
+    left, row, end = 70.0, 24.0, timeline.seconds
+    scale = (width - left - 2) / (end + LONGER)
+    names = room.column(*(room.words(name, row, size=svg.SMALL, bold=not i) for i, name in enumerate(LANES)))
+    computes, tensor, hops, data = (Lane(left, 6 + row * i, scale, row, inset=2) for i in range(len(LANES)))
+    marks = [names.at(0, 8)]
     for run in timeline.runs[0]:
-        kind, number = run.action.kind, str(run.action.micro)
-        marks.append(box(0, run.start, run.end, "compute", number, 0.35 if kind == "F" else 1.0))
+        forward = run.action.kind == "F"
+        marks.append(computes.box(run.start, run.end, "compute", (str(run.action.micro),), 0.35 if forward else 1.0))
         piece = (run.end - run.start) / BLOCKS
-        marks += [box(1, run.start + (i + 0.55) * piece, run.start + (i + 0.9) * piece, "c4") for i in range(BLOCKS)]
-        send_start = run.end if kind == "F" else run.start - 0.45
-        marks.append(box(2, send_start, send_start + 0.45, "c4"))
-    wide = width > 500
+        marks += [
+            tensor.box(run.start + (i + 0.55) * piece, run.start + (i + 0.9) * piece, "c4") for i in range(BLOCKS)
+        ]
+        send_start = run.end if forward else run.start - HOP
+        marks.append(hops.box(send_start, send_start + HOP, "c4"))
     marks += [
-        box(3, end - 1.2, end + 0.6, "c4", "reduce" if wide else ""),
-        box(0, end + 0.7, end + 1.5, "compute", "", 0.7),
-        box(3, end + 1.6, end + 3.4, "c4", "weights" if wide else ""),
+        data.box(end - 1.2, end + 0.6, "c4", ("reduce",)),
+        computes.box(end + 0.7, end + 1.5, "compute", (), 0.7),
+        data.box(end + 1.6, end + LONGER, "c4", ("weights",)),
     ]
     label = (
         "A step on one GPU: tensor communication in every block of every micro-batch, pipeline communication after "

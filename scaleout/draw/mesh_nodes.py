@@ -115,10 +115,7 @@ def _box(box: Sequence[float]) -> str:
 
 def ring(x: float, y: float, width: float, height: float, mark: str) -> str:
     """The outline of what is pressed."""
-    return (
-        f'<rect x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(width)}" height="{svg.num(height)}" '
-        f'rx="{ROUND}" fill="none" stroke="{svg.colour("key")}" stroke-width="3" data-mark="{mark}"/>'
-    )
+    return svg.frame(x, y, width, height, "key", 3, rounded=ROUND, mark=mark)
 
 
 def panel(points: Sequence[Place], round: float) -> str:

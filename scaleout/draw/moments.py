@@ -134,11 +134,7 @@ def _bars(
         )
         if fullest:
             marks.append(svg.text(middle, low + 29, "fullest", anchor="middle", bold=True, size=svg.SMALLEST))
-            marks.append(
-                f'<rect x="{svg.num(left - 2)}" y="{svg.num(base - 1)}" width="{svg.num(thick + 4)}" '
-                f'height="{svg.num(low - base + 2)}" fill="none" stroke="{svg.colour("ink")}" '
-                'stroke-width="1.5"/>'
-            )
+            marks.append(svg.frame(left - 2, base - 1, thick + 4, low - base + 2, "ink", 1.5))
     if limit:
         marks.append(_limit(limit, x, width, low - limit[1] * scale))
     return "".join([*marks, *totals])  # the line may run through a total, and lies beneath it

@@ -38,7 +38,7 @@ def sent() -> list[float]:
 
 def draw(width: float) -> str:
     """Four moments, each with both nodes; between them, what each rank sends, and over which link."""
-    columns = 4 if width > 500 else 2
+    columns = 4 if svg.broad(width) else 2
     gap, gutter = 4, 26 if columns == 4 else 22
     side = ((width - 2 - (columns - 1) * gutter) / columns - (GPUS - 1) * gap) / GPUS
     room, block = GPUS * side + (GPUS - 1) * gap, 2 * side + 52

@@ -54,7 +54,7 @@ def draw(collective: str) -> str:
 
 def six(width: float) -> str:
     """All six with their names: reduce-scatter, all-gather and their sum, all-reduce, in one row if it fits."""
-    wide = width > 500
+    wide = svg.broad(width)
     side, gap, drop = (40, 6.5, 55) if wide else (36, 5, 50)
     room, row = RANKS * side + (RANKS - 1) * gap, drop + side + 78
     columns = 3 if wide else 2
@@ -75,7 +75,7 @@ def six(width: float) -> str:
 
 def three(width: float) -> str:
     """Reduce-scatter, all-gather, and the all-reduce that they make together; one above the other on a phone."""
-    wide = width > 500
+    wide = svg.broad(width)
     side, gap, drop = (40, 6.5, 55) if wide else (36, 5, 50)
     room, row = RANKS * side + (RANKS - 1) * gap, drop + side + 58
     pitch = (width - 2 - room) / 2

@@ -47,11 +47,7 @@ class Axis:
 
 def ringed(x: float, y: float, title: str) -> str:
     """A point of the reader's own."""
-    centre, ring = f'cx="{svg.num(x)}" cy="{svg.num(y)}"', svg.colour("key")
-    return (
-        f'<circle {centre} r="3.5" fill="{ring}"><title>{escape(title)}</title></circle>'
-        f'<circle {centre} r="7" fill="none" stroke="{ring}" stroke-width="2"/>'
-    )
+    return svg.circle(x, y, 3.5, "key", title=title) + svg.circle(x, y, 7, stroke="key", thick=2)
 
 
 def log_ticks(lo: float, hi: float, limit: int = 6) -> list[float]:
@@ -158,8 +154,7 @@ class Plane:
         """A point of the reader's own, ringed, on a disc, for what lies there may be dark; at the edge where it lies
         beyond the plane."""
         at_x, at_y = self.at_x(x), self.at_y(y)
-        ground = f'<circle cx="{svg.num(at_x)}" cy="{svg.num(at_y)}" r="9" fill="{svg.colour("paper")}"/>'
-        return ground + ringed(at_x, at_y, title)
+        return svg.circle(at_x, at_y, 9, "paper") + ringed(at_x, at_y, title)
 
     def rule(self, value: float, colour: str = "accent", words: str = "") -> str:
         """A dashed vertical line at `value` of the horizontal axis, with words beside its upper end."""

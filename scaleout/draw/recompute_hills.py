@@ -143,13 +143,10 @@ def ways(width: float) -> str:
     marks.append(svg.text(*corner, "cheapest first", anchor="end", size=svg.SMALL, bold=True, halo=True))
     for k, (x, y) in zip(SEGMENTS, curves["segments"], strict=True):
         corner = plane.at_x(x) - 9, plane.at_y(y) + 4
-        marks.append(svg.text(*corner, _segment(k), anchor="end", size=svg.SMALLEST, halo=True))
+        name = f"segments of {k}" if k == SEGMENTS[-1] else str(k)
+        marks.append(svg.text(*corner, name, anchor="end", size=svg.SMALLEST, halo=True))
     label = (
         "Peak memory against added step time: the curve for the cheapest tensors first lies below the line for whole "
         "blocks; the points for segments lie above the end of both."
     )
     return svg.figure(width, plane.bottom + 40, "".join(marks), label)
-
-
-def _segment(k: int) -> str:
-    return f"segments of {k}" if k == SEGMENTS[-1] else str(k)

@@ -20,27 +20,11 @@ HIGH = 4.0  # widths of x: as wide as the first matrix has room to be drawn
 
 
 @dataclass(frozen=True)
-class Part:
-    """A tensor: the fields of `sheets.Sheet`, its width and height in widths of x."""
-
-    name: str
-    width: float
-    height: float
-    fill: str
-    parts: int = 1
-    cut: str = "columns"
-    copies: int = 1
-    partial: bool = False
-    strong: float = 1.0
-    title: str = ""
-
-
-@dataclass(frozen=True)
 class Group:
     """Tensors that one matrix product takes or gives, side by side or one above the other, with a heading above and a
     note beneath."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[Sheet, ...]  # in widths of x, and not placed yet
     heading: str = ""
     note: str = ""
     short: str = ""  # instead of `heading` where there is little room
@@ -97,7 +81,7 @@ class Room:
 
     @cached_property
     def wide(self) -> bool:
-        return self.width > 500
+        return svg.broad(self.width)
 
     @cached_property
     def xs(self) -> dict[str, float]:
@@ -209,21 +193,10 @@ def _boxes(group: Group, place: str, y: float, room: Room) -> list[tuple[float, 
     return boxes
 
 
-def _sheet(part: Part, box: tuple[float, float, float, float], half: str, lit: int) -> str:
-    return draw(
-        Sheet(
-            f"{half}-{part.name}",
-            *box,
-            part.fill,
-            part.parts,
-            part.cut,
-            part.copies,
-            part.partial,
-            min(lit // part.copies, part.parts - 1),
-            part.strong,
-            part.title,
-        )
-    )
+def _sheet(part: Sheet, box: tuple[float, float, float, float], half: str, lit: int) -> str:
+    x, y, width, height = box
+    placed = replace(part, name=f"{half}-{part.name}", x=x, y=y, width=width, height=height)
+    return draw(replace(placed, lit=min(lit // part.copies, part.parts - 1)))
 
 
 def _knife(group: Group, place: str, half: str, box: tuple[float, float, float, float], room: Room) -> str:
@@ -237,11 +210,8 @@ def _knife(group: Group, place: str, half: str, box: tuple[float, float, float, 
     else:
         ends = (x - 4, y + height / 2, x + width + min(7, room.sums_gap / 2 - 1), y + height / 2)
     knob = ends[:2] if part.cut == "columns" or part.parts == 1 else ends[2:]
-    circle = (
-        f'<circle cx="{svg.num(knob[0])}" cy="{svg.num(knob[1])}" r="4" fill="{svg.colour("key")}" '
-        f'data-mark="{half}-{place}-knob"/>'
-    )
-    return svg.line(*ends, "key", 2, mark=f"{half}-{place}-knife") + circle
+    handle = svg.circle(*knob, 4, "key", mark=f"{half}-{place}-knob")
+    return svg.line(*ends, "key", 2, mark=f"{half}-{place}-knife") + handle
 
 
 # --- what lies between them ------------------------------------------------------------------------------------------
@@ -261,16 +231,13 @@ def _signs(block: Half, y: float, room: Room) -> str:
 def _function(block: Half, y: float, room: Room) -> str:
     """A disc with the function's graph; where it cannot be applied, in the colour of what is wrong."""
     x, r = room.xs["mid"], room.node - 2
-    wrong, title = bool(block.trouble), escape(block.trouble or block.function)
+    wrong, title = bool(block.trouble), block.trouble or block.function
     fill, edge, ink = ("accent", "accent", "paper") if wrong else ("paper", "muted", "ink")
     graph = f"M{svg.num(x - 8)} {svg.num(y + 4)}q6 1 8 -2t8 -7"
     if block.function == "softmax":
         graph = f"M{svg.num(x - 8)} {svg.num(y + 5)}l4 -4l4 2l4 -8l4 9"
-    disc = (
-        f'<circle cx="{svg.num(x)}" cy="{svg.num(y)}" r="{svg.num(r)}" fill="{svg.colour(fill)}" '
-        f'stroke="{svg.colour(edge)}" stroke-width="1.5"><title>{title}</title></circle>'
-        f'<path d="{graph}" fill="none" stroke="{svg.colour(ink)}" stroke-width="1.8"/>'
-    )
+    disc = svg.circle(x, y, r, fill, edge, 1.5, title=title)
+    disc += f'<path d="{graph}" fill="none" stroke="{svg.colour(ink)}" stroke-width="1.8"/>'
     # what can be pressed begins a little before the second matrix: where there is no room, the words go left and up
     words_x = min(x, room.xs["second"] - 7 - svg.measure(block.function, svg.SMALLEST, wrong) / 2)
     return disc + svg.text(
@@ -318,10 +285,7 @@ def _badge(badge: Badge, y: float, backward_y: float, room: Room) -> str:
     if badge.forward and badge.place == "middle":
         y += room.node + 11
     if not badge.letters:
-        return (
-            f'<circle cx="{svg.num(x)}" cy="{svg.num(y)}" r="3.5" fill="{svg.colour("paper")}" '
-            f'stroke="{svg.colour("c4")}" stroke-width="1.5"><title>{escape(badge.title)}</title></circle>'
-        )
+        return svg.circle(x, y, 3.5, "paper", "c4", 1.5, title=badge.title)
     width, high = room.badge, 17 if room.wide else 15
     edge, ink = ("accent", "accent") if badge.wrong else ("c4", "c4-words")
     box = (

@@ -34,7 +34,7 @@ CUTS = (
 
 def power_cuts(width: float) -> str:
     """A row for each moment; on a phone its words stand above it."""
-    roomy = width > 500
+    roomy = svg.broad(width)
     left, pitch = (222, 34) if roomy else (0, 52)
     marks, y = [], 4.0
     for n, cut in enumerate(CUTS):
@@ -59,10 +59,8 @@ def power_cuts(width: float) -> str:
 
 def _folder(x: float, y: float, name: str, files: float, manifest: bool) -> str:
     """A folder with two files' places and the manifest's; one that has no name yet is dashed."""
-    dash = ' stroke-dasharray="4 3"' if name == "temporary" else ""
     marks = [
-        f'<rect x="{svg.num(x + 0.5)}" y="{svg.num(y + 0.5)}" width="112" height="26" rx="4" fill="none" '
-        f'stroke="{svg.colour("muted")}"{dash}/>',
+        svg.frame(x + 0.5, y + 0.5, 112, 26, dash="4 3" if name == "temporary" else "", rounded=4),
         svg.text(x + 6, y + 17, name, size=svg.SMALLEST, fill="muted"),
     ]
     for n in range(2):

@@ -77,12 +77,9 @@ def _copies(sheet: Sheet, strips: list[hatch.Box]) -> str:
             f'<path d="{_path(moved)}" fill="{svg.colour("paper")}" stroke="{svg.colour(sheet.fill)}" '
             f'stroke-width="1" data-mark="{sheet.name}-copy{k}"/>'
         )
-    return "".join(marks) + _paper(sheet.name, strips)
-
-
-def _paper(name: str, strips: list[hatch.Box]) -> str:
-    """What is behind does not show through the front."""
-    return f'<path d="{_path(strips)}" fill="{svg.colour("paper")}" data-mark="{name}-paper"/>'
+    # so that what is behind does not show through the front
+    paper = f'<path d="{_path(strips)}" fill="{svg.colour("paper")}" data-mark="{sheet.name}-paper"/>'
+    return "".join([*marks, paper])
 
 
 def _path(boxes: list[hatch.Box]) -> str:

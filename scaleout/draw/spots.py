@@ -44,7 +44,7 @@ class Spots:
         left, base = (x + side if side > 0 else x + side - wide), y + dy
         box = (left - 3, base - 12, left + wide + 3, base + 4)
         inside = self.box[0] <= box[0] and self.box[1] <= box[1] and box[2] <= self.box[2] and box[3] <= self.box[3]
-        if not inside or any(_meet(box, obstacle) for obstacle in self.obstacles):
+        if not inside or any(meet(box, obstacle) for obstacle in self.obstacles):
             return None
         hidden = sum(
             self.marks.get((i, j), 0)
@@ -63,5 +63,6 @@ class Spots:
         return svg.line(*start, *end, fill, 1, mark=f"to {mark}") + label
 
 
-def _meet(a: Box, b: Box) -> bool:
+def meet(a: Box, b: Box) -> bool:
+    """Whether two boxes overlap."""
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]

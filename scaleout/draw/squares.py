@@ -16,11 +16,7 @@ def draw(cells: Iterable[tuple[float, float, Parts]], side: float, ranks: int) -
     frames: list[str] = []
     stripes: dict[int, list[str]] = {rank: [] for rank in range(ranks)}
     for x, y, parts in cells:
-        stroke = svg.colour("muted" if any(parts) else "grid")
-        frames.append(
-            f'<rect x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(side)}" height="{svg.num(side)}" rx="2" '
-            f'fill="none" stroke="{stroke}"/>'
-        )
+        frames.append(svg.frame(x, y, side, side, "muted" if any(parts) else "grid", rounded=2))
         column, row = (side - 2 * MARGIN) / len(parts), (side - 2 * MARGIN) / ranks
         wide, high = svg.num(column - 0.5), svg.num(row - 0.5)
         for part, contributors in enumerate(parts):
@@ -36,7 +32,4 @@ def draw(cells: Iterable[tuple[float, float, Parts]], side: float, ranks: int) -
 def outline(x: float, y: float, side: float, part: int, parts: int) -> str:
     """A frame around one column of a square: the part that travels next."""
     column = (side - 2 * MARGIN) / parts
-    return (
-        f'<rect x="{svg.num(x + MARGIN + column * part - 1)}" y="{svg.num(y - 1.5)}" width="{svg.num(column + 1.5)}" '
-        f'height="{svg.num(side + 3)}" rx="2" fill="none" stroke="{svg.colour("c4")}" stroke-width="2"/>'
-    )
+    return svg.frame(x + MARGIN + column * part - 1, y - 1.5, column + 1.5, side + 3, "c4", 2, rounded=2)

@@ -36,7 +36,7 @@ def draw(
     amount at which a line is drawn through all rows. ValueError for no rows."""
     if not rows:
         raise ValueError("there is no row to draw")
-    wide = width > 500
+    wide = svg.broad(width)
     left = 12 + max(svg.measure(row.name, svg.FONT) for row in rows) if wide else 0
     words_width = 10 + max(svg.measure(row.words, svg.SMALL) for row in rows) if wide else 0
     largest = max([limit[1] if limit else 0, *(row.total for row in rows)])

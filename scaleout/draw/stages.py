@@ -35,11 +35,11 @@ def split(width: float) -> str:
 
 def _draw(width: float, steps: dict[str, Timeline], label: str, facts: Sequence[str]) -> str:
     longest = max(step.seconds for step in steps.values())
-    left, pitch = (52, 22) if width > 500 else (16, 20)
+    left, pitch = (52, 22) if svg.broad(width) else (16, 20)
     marks, y = [_legend(left, steps)], 30.0
     for (name, step), fact in zip(steps.items(), facts, strict=True):
         rows = Rows(left, y + 26, width - left - 4, longest, pitch, pitch - 4, tuple(range(RANKS)))
-        marks += [_head(name, fact, step, rows, y), _lanes(step, rows, width > 500)]
+        marks += [_head(name, fact, step, rows, y), _lanes(step, rows, svg.broad(width))]
         y += RANKS * pitch + GAP
     return svg.figure(width, y - 14, "".join(marks), label)
 

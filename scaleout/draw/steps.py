@@ -45,7 +45,7 @@ def draw(width: float, steps: Sequence[tuple[str, Timeline]]) -> str:
     if not steps:
         raise ValueError("there is no step to draw")
     until = 1.12 * max(timeline.seconds for _, timeline in steps)
-    bar, fall = (22, 40) if width > 500 else (18, 34)
+    bar, fall = (22, 40) if svg.broad(width) else (18, 34)
     marks, y = [], 0.0
     for name, timeline in steps:
         lanes = Lanes(timeline, LEFT, y + TOP, width - 2 * LEFT, until, bar, fall)

@@ -28,6 +28,7 @@ _CSS = {name: f"var(--{name}, {fallback})" for name, fallback in FALLBACK.items(
 
 WIDE, NARROW = 600, 358  # the two widths a view is drawn at: beside its controls, and on a phone
 FONT, SMALL, SMALLEST = 13, 12, 11  # sizes of text; none in any picture is above 16
+BROAD = 500  # a picture that is wider has its parts beside each other, and words that a phone has no room for
 
 # Named, with what bare systems have last: there `system-ui` can be a face a tenth wider than the others.
 FACE = (
@@ -46,6 +47,11 @@ escape = lru_cache(maxsize=2048)(html.escape)
 
 
 @lru_cache(maxsize=8192)
+def broad(width: float) -> bool:
+    """Whether a picture so wide is read on more than a phone."""
+    return width > BROAD
+
+
 def num(value: float) -> str:
     """A coordinate with at most two decimals and no trailing zeros."""
     text = f"{value:.2f}".rstrip("0").rstrip(".")
@@ -117,6 +123,52 @@ def rect(
         f'<rect x="{num(x)}" y="{num(y)}" width="{num(width)}" height="{num(height)}" '
         f'fill="{colour(fill)}"{faded}{_marked(mark)}>{inner}</rect>'
     )
+
+
+def frame(
+    x: float,
+    y: float,
+    width: float,
+    height: float,
+    stroke: str = "muted",
+    thick: float = 1,
+    dash: str = "",
+    *,
+    fill: str = "none",
+    rounded: float = 0,
+    mark: str = "",
+) -> str:
+    """The edge of a rectangle, `thick` wide; fill: a palette's name."""
+    corners = f' rx="{num(rounded)}"' if rounded else ""
+    return (
+        f'<rect x="{num(x)}" y="{num(y)}" width="{num(width)}" height="{num(height)}"{corners} '
+        f'fill="{_CSS.get(fill, fill)}"{_stroke(stroke, thick, dash)}{_marked(mark)}/>'
+    )
+
+
+def circle(
+    x: float,
+    y: float,
+    radius: float,
+    fill: str = "none",
+    stroke: str = "",
+    thick: float = 1,
+    dash: str = "",
+    *,
+    title: str = "",
+    mark: str = "",
+) -> str:
+    """A disc, or a ring `thick` wide."""
+    inner = f"><title>{escape(title)}</title></circle>" if title else "/>"
+    return (
+        f'<circle cx="{num(x)}" cy="{num(y)}" r="{num(radius)}" fill="{_CSS.get(fill, fill)}"'
+        f"{_stroke(stroke, thick, dash) if stroke else ''}{_marked(mark)}{inner}"
+    )
+
+
+def _stroke(stroke: str, thick: float, dash: str) -> str:
+    width = "" if thick == 1 else f' stroke-width="{num(thick)}"'
+    return f' stroke="{colour(stroke)}"{width}' + (f' stroke-dasharray="{dash}"' if dash else "")
 
 
 def line(

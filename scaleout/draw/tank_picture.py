@@ -8,6 +8,7 @@ from functools import cached_property
 
 from scaleout.draw import svg
 from scaleout.draw.hatch import hatched
+from scaleout.draw.labels import fitting
 from scaleout.draw.tank import Frame, Layer, Tank
 from scaleout.words.amounts import amount, quantity
 
@@ -119,7 +120,7 @@ class Drawing:
                     mark=f"tank {layer.key}",
                 )
             )
-            inside = self._fitting(layer, size) if low - high >= THIN else None
+            inside = self._inside(layer, size) if low - high >= THIN else ""
             if inside:
                 middle = (low + high) / 2 + 4.5
                 words.append(
@@ -143,11 +144,10 @@ class Drawing:
     def _size(self) -> int:
         return self.at.font + 1 if self.at.width == svg.WIDE else self.at.font
 
-    def _fitting(self, layer: Layer, size: int) -> str | None:
-        """The longest words for a layer that fit the tank, with its amount in the unit of the axis."""
+    def _inside(self, layer: Layer, size: int) -> str:
+        """The longest words for a layer that fit the tank, with its amount in the unit of the axis; "" where none."""
         number = quantity(size / self.tank.scale.size)
-        ways = (f"{words} {number}" for words in layer.words)
-        return next((way for way in ways if svg.measure(way, self._size, bold=True) < self.across - 4), None)
+        return fitting([f"{words} {number}" for words in layer.words], self.across - 4, self._size, True)
 
     def _flags(self, thin: list[tuple[Layer, float]], top: float) -> str:
         """Names of thin layers, the topmost first, one above the other over the stack, each on a pole."""
@@ -162,7 +162,7 @@ class Drawing:
         for i, (key, words, size, y, fill) in enumerate(flags):
             pole, high = self.left + 4 + 4 * (len(flags) - 1 - i), min(top, self.at.bottom - 4) - 6 - 14 * i
             ways = [f"{text} {amount(size, self.tank.giga)}" for text in words]
-            fits = next((way for way in ways if pole + 4 + svg.measure(way, self.at.font) < room), ways[-1])
+            fits = fitting(ways, room - pole - 4, self.at.font) or ways[-1]
             marks.append(svg.line(pole, y, pole, high - 9, "ink", 1, mark=f"pole {key}"))
             marks.append(svg.rect(pole - 2, y - 2, 4, 4, fill, mark=f"foot {key}"))
             marks.append(svg.text(pole + 5, high, fits, size=self.at.font, halo=True, mark=f"name {key}"))
@@ -255,12 +255,8 @@ class Drawing:
         left, ruler_width = self.at.ruler
         y, marks = self.y(self.tank.own.each * self.tank.ruler.each), []
         if self.tank.own.drawn:
-            key = svg.colour("key")
             marks.append(svg.line(left - 4, y, self.left - 3, y, "key", 2, "5 4", mark="own line"))
-            marks.append(
-                f'<circle cx="{svg.num(left + ruler_width / 2)}" cy="{svg.num(y)}" r="6" fill="none" stroke="{key}" '
-                'stroke-width="2.5" data-mark="own"/>'
-            )
+            marks.append(svg.circle(left + ruler_width / 2, y, 6, stroke="key", thick=2.5, mark="own"))
         first = self.height - NOTE * len(self.notes) + 8
         marks += [
             svg.text(0, first + NOTE * i, note, fill="key", bold=i == 0, size=self.at.font)
@@ -292,11 +288,8 @@ class Drawing:
                 )
                 base += size
         x = left + pitch * self.tank.now - 3
-        marks.append(
-            f'<rect x="{svg.num(x)}" y="{self.at.top - 8}" width="{width + 6}" '
-            f'height="{self.at.bottom - self.at.top + 11}" rx="3" fill="none" stroke="{svg.colour("ink")}" '
-            'stroke-width="1.6" data-mark="now"/>'
-        )
+        tall = self.at.bottom - self.at.top + 11
+        marks.append(svg.frame(x, self.at.top - 8, width + 6, tall, "ink", 1.6, rounded=3, mark="now"))
         return "".join(marks)
 
     def names(self) -> str:
@@ -350,7 +343,7 @@ class Drawing:
         if places.width == svg.WIDE:
             strip = f"the moments of a step, {tank.scale.unit}"
             marks.append(svg.text(places.strip[0], 13, strip, fill="muted", size=places.font))
-        limit = self._longest(tank.limit, self.end - places.strip[0], places.font, True)
+        limit = fitting(tank.limit, self.end - places.strip[0], places.font, True) or tank.limit[-1]
         marks.append(
             svg.text(places.strip[0], self.rim - 5, limit, bold=True, size=places.font, halo=True, mark="limit")
         )
@@ -359,7 +352,3 @@ class Drawing:
         if tank.empty:
             marks.append(svg.text(middle, self.y(0) - 16, "?", anchor="middle", fill="muted", bold=True, size=16))
         return "".join(marks)
-
-    @staticmethod
-    def _longest(ways: tuple[str, ...], room: float, size: float, bold: bool) -> str:
-        return next((way for way in ways if svg.measure(way, size, bold) <= room), ways[-1])

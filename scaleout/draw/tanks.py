@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scaleout.draw import svg
-from scaleout.draw.hatch import hatched
+from scaleout.draw.hatch import VEIL, hatched
 from scaleout.words.amounts import quantity
 
 
@@ -117,7 +117,7 @@ def _tank(row: Row, places: Places, gpu: int) -> str:
     rim = _y(row, places, row.limit)
     excess = max(0.0, rim - _y(row, places, base))
     # a veil beneath the hatch: it must be seen on every colour
-    marks.append(svg.rect(left, rim - excess, places.tank_width, excess, "paper", opacity=0.45, mark=f"{gpu} veil"))
+    marks.append(svg.rect(left, rim - excess, places.tank_width, excess, "paper", opacity=VEIL, mark=f"{gpu} veil"))
     marks.append(hatched(left, rim - excess, places.tank_width, excess, "accent", f"{gpu} over"))
     y, right = svg.num(rim), svg.num(left + places.tank_width + 1)
     wall = f"M{svg.num(left - 1)} {y}V{places.bottom + 1}H{right}V{y}"

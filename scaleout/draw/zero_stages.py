@@ -3,7 +3,10 @@ all-reduce; and when each stage communicates."""
 
 from __future__ import annotations
 
-from scaleout.draw import ownership, patterns, squares, svg
+from dataclasses import replace
+
+from scaleout.draw import ownership, patterns, room, squares, svg
+from scaleout.draw.room import Block, Lane
 from scaleout.memory import allocator, zero
 from scaleout.spec.devices import DEVICES
 from scaleout.spec.layout import Layout
@@ -19,18 +22,15 @@ HALVES = ("reduce_scatter", "all_gather", "all_reduce")
 
 def opening(width: float) -> str:
     """A panel for each stage: weights, gradients and optimizer states of Llama 2 7B on four GPUs."""
-    columns = 4 if width > 500 else 2
-    gap, unit = 22.0, 9.0 if columns == 4 else 7.0
-    panel_width = (width - gap * (columns - 1)) / columns
-    high = 16 * unit + (92 if columns == 4 else 70)
-    marks = [_legend()]
-    for stage, name in enumerate(NAMES):
-        x, y = stage % columns * (panel_width + gap), 30 + stage // columns * high
-        marks.append(_panel(stage, name, x, y, panel_width, unit))
+    broad, gap = svg.broad(width), 22.0
+    columns, unit, below = (len(NAMES), 9.0, 42.0) if broad else (2, 7.0, 20.0)
+    panel_width = room.share(width, columns, gap)
+    panels = [_panel(stage, name, panel_width, unit, below) for stage, name in enumerate(NAMES)]
+    legend = room.key([("c1", "weights"), ("c6", "gradients"), ("c2", "optimizer")])
     label = "Four GPUs at ZeRO's stages 0 to 3: " + "; ".join(
         f"{state_bytes(stage) / 1e9:.1f} GB each" for stage in range(4)
     )
-    return svg.figure(width, 30 + high * (4 // columns) - 14, "".join(marks), label)
+    return room.column(legend, room.tiles(panels, width, columns, gap)).figure(width, label, foot=-room.BASELINE)
 
 
 def state_bytes(stage: int) -> int:
@@ -39,31 +39,24 @@ def state_bytes(stage: int) -> int:
     return sum(tiers["device"].values())
 
 
-def _legend() -> str:
-    x, marks = 0.0, []
-    for words, fill in (("weights", "c1"), ("gradients", "c6"), ("optimizer", "c2")):
-        marks += [svg.rect(x, 4, 12, 12, fill), svg.text(x + 16, 14, words, size=svg.SMALLEST, fill="muted")]
-        x += 30 + svg.measure(words, svg.SMALLEST)
-    return "".join(marks)
-
-
-def _panel(stage: int, name: str, x: float, y: float, width: float, unit: float) -> str:
+def _panel(stage: int, name: str, width: float, unit: float, below: float) -> Block:
+    """below: space under it."""
     rows = tuple(ownership.Row(kind, size, FILLS.get(kind, "c2")) for kind, size in zero.widths(RECIPE).items())
-    grid = ownership.Grid(rows, RANKS, x, y + 24, width, unit, column_gap=5, row_gap=2)
-    owned = {kind: _owned(stage >= zero.splits(kind)) for kind in zero.widths(RECIPE)}
+    ranks = range(RANKS)
+    owned = {
+        kind: [[int(stage < zero.splits(kind) or shard == rank) for shard in ranks] for rank in ranks]
+        for kind in zero.widths(RECIPE)
+    }
+    grid = ownership.Grid(rows, RANKS, 0.0, 0.0, width, unit, column_gap=5, row_gap=2)
+
+    def states(x: float, y: float) -> str:
+        moved = replace(grid, x=x, y=y)
+        return moved.frames() + moved.cells(owned)
+
     size, fits = state_bytes(stage), state_bytes(stage) <= USABLE
-    words = f"{size / 1e9:.1f} GB per GPU" if fits else f"{size / 1e9:.1f} GB: too much"
-    below = grid.bottom + 18
-    return (
-        svg.text(x, y + 14, name, bold=True, size=13)
-        + grid.frames()
-        + grid.cells(owned)
-        + svg.text(x, below, words, bold=True, size=12, fill="ink" if fits else "accent")
-    )
-
-
-def _owned(split: bool) -> list[list[int]]:
-    return [[int(not split or shard == rank) for shard in range(RANKS)] for rank in range(RANKS)]
+    text = f"{size / 1e9:.1f} GB per GPU" if fits else f"{size / 1e9:.1f} GB: too much"
+    total = room.words(text, room.BASELINE + below, bold=True, size=svg.SMALL, fill="ink" if fits else "accent")
+    return room.column(room.title(name), Block(width, grid.bottom + 4, states), total)
 
 
 # --- an all-reduce ------------------------------------------------------------------------------------------------
@@ -71,30 +64,27 @@ def _owned(split: bool) -> list[list[int]]:
 
 def halves(width: float) -> str:
     """A reduce-scatter, an all-gather, and the all-reduce that they are together, each before and after."""
-    wide = width > 500
-    side, gap, drop = (40.0, 6.0, 56.0) if wide else (24.0, 3.0, 38.0)
-    row = patterns.RANKS * (side + gap) - gap
-    pitch, top = (width - 2 - row) / 2, 26
-    marks, contents = [], []
+    broad = svg.broad(width)
+    side, gap, drop = (40.0, 6.0, 56.0) if broad else (24.0, 3.0, 38.0)
+    ranks = patterns.RANKS * (side + gap) - gap
+    pitch, top = (width - 2 - ranks) / 2, room.TITLE + 2
+    low, marks, contents = top + drop + side, [], []
     for i, collective in enumerate(HALVES):
         x = 1 + i * pitch
-        marks.append(svg.text(x, 14, patterns.NAMES[collective], bold=True, size=13 if wide else 12))
+        name = patterns.NAMES[collective]
+        marks.append(svg.text(x, room.BASELINE, name, bold=True, size=svg.FONT if broad else svg.SMALL))
         for time, state in enumerate(patterns.states(collective)):
             contents += [(x + rank * (side + gap), top + drop * time, parts) for rank, parts in enumerate(state)]
         for rank in range(patterns.RANKS):
             middle = x + rank * (side + gap) + side / 2
-            words = f"rank {rank}" if wide else str(rank)
-            marks.append(
-                svg.text(middle, top + drop + side + 14, words, anchor="middle", fill="muted", size=svg.SMALLEST)
-            )
-        if wide and i:
-            sign_x = x - (pitch - row) / 2
-            marks.append(
-                svg.text(sign_x, top + (drop + side) / 2 + 5, " +="[i], anchor="middle", fill="muted", size=16)
-            )
+            words = f"rank {rank}" if broad else str(rank)
+            marks.append(svg.text(middle, low + room.BASELINE, words, anchor="middle", fill="muted", size=svg.SMALLEST))
+        if broad and i:
+            sign_x, sign_y = x - (pitch - ranks) / 2, (top + low) / 2 + 5
+            marks.append(svg.text(sign_x, sign_y, " +="[i], anchor="middle", fill="muted", size=16))
     label = "A reduce-scatter and an all-gather, which together are an all-reduce, on four ranks, before and after"
     return svg.figure(
-        width, top + drop + side + 20, "".join(marks) + squares.draw(contents, side, patterns.RANKS), label
+        width, low + room.BASELINE + 6, "".join(marks) + squares.draw(contents, side, patterns.RANKS), label
     )
 
 
@@ -111,48 +101,40 @@ WIRE = {  # (from, to, what is communicated, its short name) in slots; only thei
         *((4.5 + 1.5 * i - 0.75, 4.5 + 1.5 * i - 0.15, "g", "g") for i in range(1, LAYERS)), (9.0, 9.6, "g", "g")),
 }  # fmt: skip
 UPDATE = {0: 13.3, 1: 11.3, 2: 9.6, 3: 9.6}
-SLOTS = 14.4
+SLOTS, ROW = 14.4, 20.0  # slots of the axis; CSS pixels of a row
+LONG_NAMES = 34.0  # CSS pixels per slot from which on collectives have their long names
 
 
 def middle(width: float) -> str:
     """A lane for each stage: its computation and its communication, in order, not to scale."""
-    left, row = (132.0, 20.0) if width > 500 else (0.0, 20.0)
-    scale, marks, y = (width - left - 2) / SLOTS, [], 4.0
-    for stage, name in enumerate(NAMES):
-        if left:
-            marks.append(svg.text(0, y + 19, name, bold=True, size=13))
-        else:
-            marks.append(svg.text(0, y + 10, name, bold=True, size=12))
-            y += 16
-        marks.append(_lane(stage, left, y, scale, row))
-        y += 2 * row + 14
+    lanes = [_lanes(stage, name, width) for stage, name in enumerate(NAMES)]
     label = (
         "A step at each stage: the update comes after both halves of the all-reduce in stage 0, and between them in "
         "stage 1; stages 2 and 3 reduce gradients during the backward, and stage 3 gathers weights in forward and "
         "backward"
     )
-    return svg.figure(width, y - 6, "".join(marks), label)
+    return room.column(*lanes).figure(width, label, foot=-2)
 
 
-def _lane(stage: int, left: float, y: float, scale: float, row: float) -> str:
-    update = (UPDATE[stage], UPDATE[stage] + 1, "update", 1.0)
-    blocks = [(*FORWARD, "forward", 0.35), (*BACKWARD, "backward", 1.0), update]
-    marks = [_block(left, y, scale, row, block, "compute") for block in blocks]
-    return "".join(
-        marks
-        + [
-            _block(left, y + row, scale, row, (a, b, words if scale > 34 else short, 0.55), "c4")
-            for a, b, words, short in WIRE[stage]
+def _lanes(stage: int, name: str, width: float) -> Block:
+    """What a stage computes, and below it what it communicates; its name is at the left, on a phone above."""
+    left = 132.0 if svg.broad(width) else 0.0
+    scale = (width - left - 2) / SLOTS
+
+    def boxes(x: float, y: float) -> str:
+        computes, communicates = (Lane(x + left, y + 4 + k * ROW, scale, ROW) for k in (0, 1))
+        update = computes.box(UPDATE[stage], UPDATE[stage] + 1, "compute", ("update", "up"))
+        marks = [
+            computes.box(*FORWARD, "compute", ("forward",), 0.35),
+            computes.box(*BACKWARD, "compute", ("backward",)),
         ]
-    )
+        sent = [
+            communicates.box(start, end, "c4", (words if scale > LONG_NAMES else short,), 0.55)
+            for start, end, words, short in WIRE[stage]
+        ]
+        return "".join([*marks, update, *sent])
 
-
-def _block(left: float, y: float, scale: float, row: float, block: tuple[float, float, str, float], fill: str) -> str:
-    start, end, words, strong = block
-    x, long = left + start * scale, (end - start) * scale
-    box = svg.rect(x, y + 1, long - 1, row - 2, fill, opacity=strong)
-    for label in (words, words[:2] if words == "update" else ""):
-        if label and svg.measure(label, svg.SMALLEST) < long - 3:
-            ink = "paper" if fill == "compute" and strong == 1 else "ink"
-            return box + svg.text(x + long / 2, y + row / 2 + 4, label, anchor="middle", size=svg.SMALLEST, fill=ink)
-    return box
+    lanes = Block(width, 2 * ROW + room.BASELINE, boxes)
+    if not left:
+        return room.column(room.words(name, 16, bold=True, size=svg.SMALL), lanes)
+    return Block(width, lanes.height, lambda x, y: room.title(name).at(x, y + 9) + lanes.at(x, y))

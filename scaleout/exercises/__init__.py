@@ -12,7 +12,7 @@ from __future__ import annotations
 import pkgutil
 from importlib import import_module
 
-from scaleout.exercises.engine import Exercise
+from scaleout.exercises.engine import Exercise, Function
 
 SHARED = {"engine", "ranks"}  # folders that no chapter is called by
 
@@ -56,7 +56,7 @@ def check(stem: str, key: str, answer: object, seconds: float = 5) -> dict:
     without end. Front ends use `run` and `judge` for it; where there are no processes, as in a page, it runs here.
     """
     question = exercise(stem, key)
-    if question.kind != "function" or not isinstance(answer, str):
+    if not isinstance(question, Function) or not isinstance(answer, str):
         return question.judge(answer).to_dict()
     from scaleout.exercises.engine import apart  # here: the page has no use for it
 
@@ -82,8 +82,8 @@ def judge(stem: str, key: str, outcome: object) -> dict:
     return _function(stem, key).judge_run(outcome).to_dict()
 
 
-def _function(stem: str, key: str) -> Exercise:
+def _function(stem: str, key: str) -> Function:
     question = exercise(stem, key)
-    if question.kind != "function":
+    if not isinstance(question, Function):
         raise ValueError(f"{key} asks for no function: check it")
     return question

@@ -54,18 +54,18 @@ def counters(c: Counters, ranks: list[tuple[float, float]], emulated: bool) -> s
     return "\n".join(lines)
 
 
-def judged(number: int, said: str, c: Counters) -> str:
+def judged(number: int, answer: str, c: Counters) -> str:
     """Whether a verdict is right, and what decided."""
-    found, truth = verdict(c), sealed()[number]
-    right = "Right" if said == truth else f"Not {NAMES[said]}"
-    return f"{right}. Run {number}: {found.why}."
+    reached, truth = verdict(c), sealed()[number]
+    right = "Right" if answer == truth else f"Not {NAMES[answer]}"
+    return f"{right}. Run {number}: {reached.why}."
 
 
 def remedies(rows: list[tuple[str, float]]) -> str:
     """Step times with each remedy, as text; the first row is the run as it is."""
-    before = rows[0][1]
+    plain_seconds = rows[0][1]
     return table(("run", "step, ms", "of before"), [
-        (words, ms(seconds), f"{seconds / before:.2f}") for words, seconds in rows
+        (words, ms(seconds), f"{seconds / plain_seconds:.2f}") for words, seconds in rows
     ])  # fmt: skip
 
 

@@ -69,11 +69,11 @@ def _files(path):
     """{name: Path} of what `texts` reads, in order."""
     library = Path(sysconfig.get_paths()["stdlib"])
     if path == LARGE:
-        modules = _below(library, (".py",), "", ("site-packages", "dist-packages"))  # of which machines differ
+        modules = _files_below(library, (".py",), "", ("site-packages", "dist-packages"))  # of which machines differ
         torch = importlib.util.find_spec("torch")  # found, not imported
         if torch is None:
             raise ValueError(f"dataset {LARGE}: there is no torch here: install it, or give a folder of text")
-        return modules | _below(Path(torch.origin).parent, (".py",), "torch/")
+        return modules | _files_below(Path(torch.origin).parent, (".py",), "torch/")
     if path == LIBRARY:
         return {file.name: file for file in sorted(library.glob("*.py")) if file.is_file()}
     root = Path(path)
@@ -81,10 +81,10 @@ def _files(path):
         return {root.name: root}
     if not root.is_dir():
         raise ValueError(f"dataset {path}: no such file or folder (or one of {', '.join(WORDS)})")
-    return _below(root, (".txt", ".md", ".py"))
+    return _files_below(root, (".txt", ".md", ".py"))
 
 
-def _below(root, kinds, prefix="", excluded=()):
+def _files_below(root, kinds, prefix="", excluded=()):
     """{name: Path} of the files of some kinds in a folder and its folders, but those named `excluded`.
 
     Links are followed, as a folder of data often holds links to shards; one that leads back up is not walked again.

@@ -20,7 +20,7 @@ from pathlib import Path
 
 PREFIX = "scaleout"  # of the namespaces' names: PREFIX-pid-start-place
 NETWORK = "10.77.0"  # addresses inside the namespaces only; nothing routes to them from outside
-MOST = 4
+MOST_HOSTS = 4
 BURST_SECONDS = 0.004  # of its rate is what a link lets through at once; what is longer goes at the rate
 QUEUE_SECONDS = 0.05  # a packet that would wait longer in the link's queue is dropped
 GOODPUT = 1448 / 1514  # of the rate is payload: 1500-byte packets less 52 of TCP/IP, plus 14 of Ethernet
@@ -65,8 +65,8 @@ class Hosts:
     """
 
     def __init__(self, count):
-        if not 2 <= count <= MOST:
-            raise ValueError(f"{count} hosts: use 2 to {MOST}")
+        if not 2 <= count <= MOST_HOSTS:
+            raise ValueError(f"{count} hosts: use 2 to {MOST_HOSTS}")
         lack = missing()
         if lack:
             raise ValueError(lack)

@@ -134,7 +134,7 @@ def record(stem, tier, facts, count, link, batch, seq, case, **fields):
     rank wrote of its steps, "step_seconds" and "losses" (dict).
     """
     seconds = case["step_seconds"]
-    where = {
+    circumstances = {
         "commit": provenance.commit(),
         "command": provenance.command_line(),
         "nodes": count,
@@ -143,7 +143,7 @@ def record(stem, tier, facts, count, link, batch, seq, case, **fields):
     return results.Record(
         stem=stem,
         tier=tier,
-        **facts | where,
+        **facts | circumstances,
         effective_batch=batch,
         sequence_length=seq,
         precision="fp32",

@@ -38,8 +38,8 @@ MUON_FIGURES = {
     "variance": "bytes of variance",
 }
 BY_PROFILE = (
-    "by the profile of labs/calibrate.py: the kernels of forward and backward, then the collectives one after "
-    "another, then the update; extra copies of an implementation are not included"
+    "by the profile of labs/calibrate.py: the kernels of forward and backward, then what the implementation adds to a "
+    "step, as measured; where the profile has not measured it, the collectives one after another, without its copies"
 )
 SHORT = {"all_reduce": "AR", "all_gather": "AG", "reduce_scatter": "RS", "broadcast": "broadcast"}
 

@@ -10,10 +10,10 @@ implementations of ZeRO, in the sockets too (`zero_step` predicts the peak, `zer
 profile), `zero_muon` the additional needs of Muon. `precision` counts gradients by size, `precision_runs` trains one
 model in many precisions. `recompute` measures saved tensors and counts recomputed operations; `traces` runs
 torch.profiler. `inject`, `tensor_faults`, `pipeline_faults`, `zero_faults`, `mesh_faults`, `precision_faults` and
-`recompute_faults` make faults. `figures` styles the plots of notebooks. `kernels` times the kernels of a block.
-`bottlenecks` makes a small job short of any one resource and counts what a step takes. `architecture` injects one of
-ten faults into a job and records its trace; `architecture_input`, `architecture_saves` and `architecture_link` measure
-loaders, saves, and ranks placed on two hosts.
+`recompute_faults` make faults. `figures` styles the plots of notebooks. `kernels` times the kernels of a block,
+`units` what replicas and shards add to a step. `bottlenecks` makes a small job short of any one resource and counts
+what a step takes. `architecture` injects one of ten faults into a job and records its trace; `architecture_input`,
+`architecture_saves` and `architecture_link` measure loaders, saves, and ranks placed on two hosts.
 
 Reading recorded files needs no torch: see `records`. Stands on `parallel` and `lab`.
 """

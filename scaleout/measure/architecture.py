@@ -187,8 +187,8 @@ class Bench:
             torch.set_num_threads(1)
 
     def predict(self, healthy, amounts):
-        """Seconds of a run, from the Trace of one without a fault: what is injected on the rank that sleeps longest, and
-        the real compute of long sequences, which grows with their tokens."""
+        """Seconds of a run, from the Trace of one without a fault: what is injected on the rank that sleeps longest,
+        and the real compute of long sequences, which grows with their tokens."""
         ranks, usual = range(self.ranks), Amounts()
         real = statistics.fmean(row.local(COMPUTE) for rows in healthy.steps for row in rows) - usual.device
         seconds = healthy.seconds

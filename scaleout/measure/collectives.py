@@ -16,6 +16,7 @@ from scaleout.parallel import ring
 
 ELEMENT = 4  # bytes: every message is fp32
 SHORT_SECONDS = 2e-3  # a sample of a short operation holds as many calls as fit in this
+ROW, LEAST_ROUNDS, MOST_ROUNDS = 8, 3, 20  # calls of a sample between kernels, and samples
 MOST_CALLS = 20  # nccl-tests' number of iterations
 
 
@@ -108,6 +109,26 @@ def _calls(s, work):
         work()
         spent.append(s.clock() - start)
     return max(1, min(MOST_CALLS, int(SHORT_SECONDS / max(s.largest(min(spent[1:])), 1e-7))))
+
+
+def between(s, work, compute, seconds):
+    """Seconds of one `work()` between one `compute()` and the next, as in a step: the medians, over so many seconds, of
+    rows of both and of rows of `compute` alone; at least what it takes by itself. After a barrier, with nothing else to
+    do, a short collective takes a third of that on a CPU: all ranks come at once, and the threads are awake."""
+    works = {"both": (ROW, lambda: (compute(), work())), "compute": (ROW, compute), "alone": (1, work)}
+    times = {name: [] for name in works}
+    begun, rounds = s.clock(), LEAST_ROUNDS
+    while len(times["both"]) < rounds:
+        for name, (calls, call) in works.items():
+            s.barrier()
+            start = s.clock()
+            for _ in range(calls):
+                call()
+            times[name].append(s.largest(s.clock() - start) / calls)
+        if len(times["both"]) == 1:  # the first row connects, and says how many there is time for
+            rounds = 1 + int(s.largest(min(MOST_ROUNDS, max(LEAST_ROUNDS, seconds / (s.clock() - begun)))))
+    middle = {name: statistics.median(spent[1:]) for name, spent in times.items()}
+    return max(middle["alone"], middle["both"] - middle["compute"])
 
 
 def medians(s, works, rounds):

@@ -27,12 +27,13 @@ ROUNDS = 5
 SAMPLE, LONGEST = 0.05, 0.02  # of the time given for a number, and seconds at most
 MOST_CALLS = 200  # of a sample
 CACHES = 16e6  # bytes of weights that are no longer in a core's cache when their turn comes again
-# Bytes of results and gradients at once. More on a CPU, and its memory is given back and taken anew; a GPU's is kept,
-# and many calls in its queue hide what starting each takes.
-COPIES_BYTES = {"cpu": 2e6, "cuda": 1e9}
+# Bytes of results and gradients at once: more than a core's cache has, as a model's; on a GPU many calls in its queue
+# hide what starting each takes.
+COPIES_BYTES = {"cpu": 20e6, "cuda": 1e9}
 SMALL, SLIVER = 48, 64  # tensors, and elements of each, by which an optimizer's time for each tensor is seen
 LARGE = (1, 1, 1, 1, 4, 4) * 2  # and of the model's own sizes, two blocks: elements by the square of its width
 TINY = {"hidden": 16, "heads": 2, "vocab": 16, "max_seq": 4}  # a model that computes next to nothing
+WHOLE = {"layers": 2, "vocab": 256}  # a model of the sizes at which kernels are timed, to be timed whole
 DEEP = 8  # its blocks, beside a model of one: what the host takes for each
 Clock = Callable[[], float]
 WIDTH = 4  # bytes: all but matrix multiplications and attention is timed in fp32
@@ -191,10 +192,20 @@ def hosts(s) -> Iterator[Kernel]:
             yield Host(("host",), {"layers": layers}, Transformer(Shape(layers, **TINY)), (tokens,))
 
 
+def wholes(s, sizes: Sizes) -> Iterator[Kernel]:
+    """Models of the sizes at which their kernels are timed."""
+    for tokens, hidden in sizes.pairs:
+        seq = min(sizes.seq, tokens)
+        facts = WHOLE | {"hidden": hidden, "heads": max(1, hidden // sizes.head), "max_seq": seq}
+        with s.device:
+            batch = torch.zeros(tokens // seq, seq, dtype=torch.long)
+            yield Host(("whole",), facts | {"batch": len(batch)}, Transformer(Shape(**facts)), (batch,))
+
+
 def measure(s, sizes: Sizes, dtypes: dict[str, torch.dtype], seconds: float) -> dict:
     """What a profile has as `kernels`. dtypes: of matrix multiplications and attention, by name. seconds: about so many
     for each kernel in all."""
-    kernels = [*hosts(s), *moves(s, sizes), *updates(s, sizes)]
+    kernels = [*hosts(s), *wholes(s, sizes), *moves(s, sizes), *updates(s, sizes)]
     for name, dtype in dtypes.items():
         kernels += [*linears(s, sizes, name, dtype), *attentions(s, sizes, name, dtype)]
     alone = s.device.type == "cpu" and torch.get_num_threads() == 1
@@ -217,7 +228,7 @@ def measure(s, sizes: Sizes, dtypes: dict[str, torch.dtype], seconds: float) -> 
 
 def collected(s, kernels: list[Kernel], longer: float) -> dict:
     """Medians, the slowest rank's, sorted by kind. longer: how many times what this rank computed its rounds took."""
-    tables: dict = {"matmul": {}, "attention": {}, "moved": [], "update": {}, "host": []}
+    tables: dict = {"matmul": {}, "attention": {}, "moved": [], "update": {}, "host": [], "whole": []}
     for kernel in kernels:
         forward, backward = (
             s.largest(longer * statistics.median(column)) for column in zip(*kernel.samples, strict=True)

@@ -21,7 +21,7 @@ from scaleout.measure.ledger import watch
 from scaleout.memory.accounts import Account, Recipe
 from scaleout.parallel import private
 from scaleout.parallel.recipe import Training, local_bytes, optimizer_tensors
-from scaleout.spec.transformer import Shape, check_run
+from scaleout.spec.transformer import Shape, check_positions, check_run
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,7 @@ class Step:
 
     def __init__(self, shape: Shape, batch: int, seq: int, recipe: Recipe, device: str) -> None:
         check_run(batch, seq)
-        if shape.positions == "learned" and seq > shape.max_seq:
-            raise ValueError(f"seq {seq} is longer than the position table: use at most {shape.max_seq}")
+        check_positions(shape, seq)
         self.training = Training(shape, recipe, device)
         self.training.warm_up()
         self.tokens, self.targets = (torch.randint(shape.vocab, (batch, seq), device=device) for _ in range(2))

@@ -6,6 +6,7 @@ import statistics
 from dataclasses import replace
 
 import torch
+from torch.distributed.tensor import DTensor
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -260,19 +261,30 @@ def compiled(o, shares, device="cpu"):
     return rows
 
 
-def saved(run, x, block):
-    """Bytes that autograd saves in run(x), each storage once, without the parameters of `block`, any module."""
-    weights, seen = {p.untyped_storage().data_ptr() for p in block.parameters()}, {}
+def saved(run, x, model, modules=()):
+    """Bytes that autograd saves on this rank in run(x), each storage once, without the parameters of `model`. modules:
+    those in whose forward it counts; none: everywhere."""
+    weights, seen, entered = {storage(p).data_ptr() for p in model.parameters()}, {}, []
+    handles = [module.register_forward_pre_hook(lambda *_: entered.append(1)) for module in modules]
+    handles += [module.register_forward_hook(lambda *_: entered.clear()) for module in modules]
 
     def pack(tensor):
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in weights:
-            seen[storage.data_ptr()] = storage.nbytes(), tensor  # held, so that no other takes its place
+        kept = storage(tensor)
+        if kept.data_ptr() not in weights and (entered or not modules):
+            seen[kept.data_ptr()] = kept.nbytes(), tensor  # held, so that no other takes its place
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         run(x)
+    for handle in handles:
+        handle.remove()
     return sum(size for size, _ in seen.values())
+
+
+def storage(x):
+    """The storage of what this rank has of a tensor, once it is there."""
+    x = x.to_local() if isinstance(x, DTensor) else x
+    return (x.wait() if hasattr(x, "wait") else x).untyped_storage()
 
 
 def backward_flops(run, x, z):

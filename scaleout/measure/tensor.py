@@ -11,12 +11,12 @@ import statistics
 from collections import Counter
 
 import torch
-from torch.distributed.tensor import DTensor
 
 from scaleout.collectives.tensor import block
 from scaleout.collectives.vocabulary import ends, sums
 from scaleout.lab.tensor import SEQUENCE, parts
 from scaleout.measure.peak import timed
+from scaleout.measure.recompute import saved
 from scaleout.measure.rounds import Alternation
 from scaleout.memory.activations import Sizes, block_kept
 from scaleout.parallel import parity, tensor
@@ -95,36 +95,16 @@ def by_profile(profile, o, tp, sequence):
 
 
 def kept_bytes(way, batch):
-    """Bytes of all storages that the forward of the blocks keeps for the backward, each once; weights are not
-    counted, nor tensors outside the blocks."""
-    seen, inside = {}, []
-    parameters = {storage(p) for p in way.model.parameters()}
-    handles = [module.register_forward_pre_hook(lambda *_: inside.append(1)) for module in way.model.blocks]
-    handles += [module.register_forward_hook(lambda *_: inside.clear()) for module in way.model.blocks]
+    """Bytes that the forward of the blocks keeps for the backward; weights are not counted, nor tensors outside the
+    blocks."""
 
-    def pack(x):
-        if inside and storage(x) not in parameters:
-            seen[storage(x)] = local(x).untyped_storage().nbytes()
-        return x
+    def run(batch):
+        with way.context():
+            way.backward(way.forward(*batch))
 
-    with way.context(), torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
-        loss = way.forward(*batch)
-        size = sum(seen.values())  # while the graph lives, no storage is another's
-        way.backward(loss)
+    size = saved(run, batch, way.model, way.model.blocks)
     way.optimizer.zero_grad(set_to_none=True)
-    for handle in handles:
-        handle.remove()
     return size
-
-
-def local(x):
-    """What this rank has of a tensor, once it is there."""
-    x = x.to_local() if isinstance(x, DTensor) else x
-    return x.wait() if hasattr(x, "wait") else x
-
-
-def storage(x):
-    return local(x).untyped_storage().data_ptr()
 
 
 def spread(s, way):
@@ -228,7 +208,7 @@ class Rounds(Alternation):
                 "measured": {"seconds": middle},
                 "predicted": {},
                 "loss": self.losses[name][-1],
-                "counts": _text(way.counted(batch)),
+                "counts": {phase: dict(collectives) for phase, collectives in way.counted(batch).items()},
                 "wanted": predicted_counts(*size, via, sequence),
             }
             for figure, counts in (("measured", row["counts"]), ("predicted", row["wanted"])):
@@ -244,10 +224,6 @@ class Rounds(Alternation):
                     row["measured"]["exposed"] = max(0.0, middle - (seconds - exposed))
             rows[name] = row
         return rows
-
-
-def _text(counts):
-    return {phase: dict(collectives) for phase, collectives in counts.items()}
 
 
 def names(o):

@@ -1,7 +1,8 @@
 """Predicted step time of each implementation of ZeRO on the machine that labs/calibrate.py measured.
 
-Compute and the update are those of a job in eager torch (`timing.job`). The collectives of an implementation follow one
-after another, each with the measured alpha and beta. Nothing is hidden: gloo's threads share the cores with compute.
+Compute and the update are those of a job in eager torch (`timing.job`), and so is the exchange where the profile has
+measured the implementation whole. Else its collectives follow one after another, each with the measured alpha and beta.
+Nothing is hidden: gloo's threads share the cores with compute.
 """
 
 from __future__ import annotations
@@ -11,18 +12,15 @@ from math import fsum
 
 from scaleout.collectives.zero import Message
 from scaleout.measure.zero import predicted_messages, program
-from scaleout.parallel.zero_ways import DEEPSPEED
+from scaleout.parallel.zero_ways import DEALT, DEEPSPEED, HAND
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
-from scaleout.spec.program import MEASURED, PROGRAMS
+from scaleout.spec.program import MEASURED
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import tensors
 from scaleout.spec.topology import cluster
 from scaleout.timing import machine
 from scaleout.timing.job import step_on
-
-# The lab's models run an operation at a time, and so does its optimizer.
-EAGER = replace(MEASURED, moves=PROGRAMS["eager"].moves, update_passes=PROGRAMS["eager"].update_passes)
 
 
 def by_profile(profile: dict, o, ranks: int, via: str) -> float | None:
@@ -38,11 +36,21 @@ def by_profile(profile: dict, o, ranks: int, via: str) -> float | None:
         o.micro_batch,
         Layout(micro_batches=o.accumulation),
         Recipe("fp32"),
-        EAGER,
+        MEASURED,
     )
+    stage = program(via)[1]
+    whole = replace(
+        job,
+        cluster=cluster(1, ranks),
+        layout=Layout(dp=ranks, zero=stage, micro_batches=o.accumulation),
+        program=replace(MEASURED, flat=via in HAND),
+    )
+    rank = machine.from_profiles(whole, {ranks: profile})
+    if rank.exchange and via not in DEALT:
+        return step_on(whole, rank).seconds
     alone = step_on(job, machine.from_profiles(job, {1: profile}))
     update = alone.parts["update"]
-    owned = update / (ranks if program(via)[1] else 1)
+    owned = update / (ranks if stage else 1)
     sent = sends(o, ranks, via, len(alone.timeline.message_bytes))
     return alone.seconds - update + owned + message_seconds(sent, profile)
 

@@ -9,6 +9,7 @@ from scaleout.memory import mesh
 from scaleout.memory.accounts import Account
 from scaleout.memory.mesh_peaks import ends_of
 from scaleout.spec import checks
+from scaleout.spec.frameworks import fp32_shards
 from scaleout.spec.job import Job
 
 
@@ -23,9 +24,23 @@ def rank_account(job: Job, rank: int = 0) -> Account:
 
 
 def _rank_account(job: Job, rank: int) -> Account:
-    return mesh.rank_account(
+    account = mesh.rank_account(
         job.shape, job.batch, job.seq, job.recipe, job.layout, rank, job.blocks, job.context, job.replicas
     )
+    alone = job.layout.zero == 3 and job.shards > 1 and fp32_shards(job.program, job.recipe)
+    return _without_half(account) if alone else account
+
+
+def _without_half(account: Account) -> Account:
+    """Without the shards in 16 bits."""
+    shards, offloaded = account.states["weights"], account.host.get("weights", 0)
+    moments = {name: _less(kinds, shards) for name, kinds in account.moments.items()}
+    less = _less(account.states, shards), _less(account.rest, shards), _less(account.host, offloaded)
+    return Account(moments, *less)
+
+
+def _less(kinds: dict[str, int], size: int) -> dict[str, int]:
+    return kinds | {"weights": kinds["weights"] - size} if kinds.get("weights") else kinds
 
 
 def accounts(job: Job) -> tuple[Account, ...]:

@@ -45,9 +45,10 @@ def ends_of(layout: Layout, stage_blocks: Sequence[int]) -> tuple[End, ...]:
 
 
 @lru_cache(maxsize=4)
-def peaks(shape: Shape, seq: int, context: str, recipe: Recipe) -> Peaks:
-    """The same one for every search of a model. recipe: that all of them differ from in what they recompute."""
-    return Peaks(shape, seq, context)
+def peaks(shape: Shape, seq: int, context: str, recipe: Recipe, fp32_shards: bool = False) -> Peaks:
+    """The same one for every search of a model. recipe: that all of them differ from in what they recompute;
+    fp32_shards: of `spec.frameworks`."""
+    return Peaks(shape, seq, context, fp32_shards)
 
 
 # A pipeline and a rank of it, by whether the rank has the token table, and whether it has the head.
@@ -58,8 +59,8 @@ class Peaks:
     """Of a model, trained on sequences of `seq` tokens by recipes that differ in what they recompute. What has been
     asked for before is not worked out again."""
 
-    def __init__(self, shape: Shape, seq: int, context: str = "ring") -> None:
-        self.shape, self.seq, self.context = shape, seq, context
+    def __init__(self, shape: Shape, seq: int, context: str = "ring", fp32_shards: bool = False) -> None:
+        self.shape, self.seq, self.context, self.fp32_shards = shape, seq, context, fp32_shards
         self.sizes: dict[tuple, tuple[Sizes, int]] = {}
         self.rests: dict[tuple, tuple[int, int]] = {}
         self.flights: dict[tuple, int] = {}
@@ -102,6 +103,7 @@ class Peaks:
         if key not in self.held:
             self.held[key] = sizes = state_bytes(key[0], recipe, layout)
             sizes["gradients"] += key[0] * bucket_width(recipe, layout)
+            sizes["weights"] *= not (self.fp32_shards and layout.zero == 3 and layout.replicas > 1)
         return self.held[key]
 
     def _in_flight(self, layout: Layout, rank: int) -> int:

@@ -14,7 +14,7 @@ brings the largest block to e4m3's largest number.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scaleout.numerics.formats import FORMATS, Format
@@ -96,12 +96,13 @@ def quantized(
     values: Sequence[float],
     b: Blocks,
     rule: str = "floor",
-    rounding: Callable[[float, Format], float] = rounded,
     largest: float = 0.0,
 ) -> Quantized:
-    """Quantize numbers in blocks, and return them as floats; the last block may be shorter. rounding: of the elements.
+    """Quantize numbers in blocks, and return them as floats; the last block may be shorter.
+
     largest: the largest |x| of the tensor, where the numbers are a part of it that may lack it. Raises ValueError for a
-    number that fp32 cannot represent."""
+    number that fp32 cannot represent.
+    """
     values, fp32 = list(values), FORMATS["fp32"]
     checks.one_of("rule", rule, RULES)
     if not all(abs(x) <= fp32.largest for x in [largest, *values]):
@@ -119,7 +120,7 @@ def quantized(
         inside = [x / (scale * tensor) for x in block]
         clipped += sum(beyond(x, b.element) for x in inside)
         top = b.element.largest
-        restored += [min(max(rounding(x, b.element), -top), top) * scale * tensor for x in inside]
+        restored += [min(max(rounded(x, b.element), -top), top) * scale * tensor for x in inside]
     flushed = sum(1 for x, y in zip(values, restored, strict=True) if x and not y)
     return Quantized(tuple(restored), tuple(scales), tensor, clipped, flushed)
 

@@ -1,8 +1,7 @@
-"""Rounding to a float format, to nearest or stochastically, and the bits of a number.
+"""Rounding to a float format, and the bits of a number.
 
-A number x lies between two neighbours of the format, one step apart; the step doubles from octave to octave. To the
-nearest: of two equally near the one whose last bit is 0 (IEEE 754). By chance: up with the probability of what rounding
-down would cut off, so that the mean is x.
+A number x lies between two neighbours of the format, one step apart; the step doubles from octave to octave. Of two
+that are equally near the one is taken whose last bit is 0 (IEEE 754).
 """
 
 from __future__ import annotations
@@ -49,22 +48,6 @@ def rounded(x: float, f: Format) -> float:
     if -f.largest <= y <= f.largest:
         return y or math.copysign(0.0, x)
     return _past(y, f)
-
-
-def stochastic(x: float, f: Format, u: float) -> float:
-    """x to one of its two neighbours: away from zero where u, of [0, 1), is at least 1 - (what is cut off) / step.
-
-    Raises ValueError for another u.
-    """
-    if not 0 <= u < 1:
-        raise ValueError(f"u must be a number from 0 up to 1, not 1 itself, not {u!r}")
-    if not math.isfinite(x):
-        return _past(x, f)
-    if not f.signed and x <= f.smallest:
-        return _least(x, f)
-    step = max(math.frexp(x)[1] - 1, f.lowest_octave) - f.mantissa
-    y = math.copysign(math.ldexp(math.floor(math.ldexp(abs(x), -step) + u), step), x)
-    return y if -f.largest <= y <= f.largest else _past(y, f)
 
 
 def _past(x: float, f: Format) -> float:

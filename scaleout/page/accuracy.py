@@ -1,7 +1,8 @@
 """`{accuracy}`: the errors of predicted step times, compared with published ones, as a picture and as tables.
 
 `{accuracy} picture`, or a table by `program`, `series`, `size` of the model, `gpus`, or the `worst` rows. The numbers
-are those of tests/published/steps_judged.json: of each series, by constants that it did not make.
+are those of tests/published/steps_judged.json: of each series, by constants that it did not make. `labs` is the table
+of labs/results/judged.json: the labs' steps, as a profile of the same machine predicted them (tools/judge_labs.py).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from scaleout.timing import band as bands
 from scaleout.words.tables import markdown
 from scaleout.writeup.drawings import drawing
 
+LABS = ROOT / "labs" / "results" / "judged.json"
 JUDGED = ROOT / "tests" / "published" / "steps_judged.json"
 FAMILIES = {"ampere": ("c1", "A100"), "hopper": ("c6", "H100, H200"), "blackwell": ("c3", "B200"),
             "cdna3": ("c4", "MI300X")}  # fmt: skip
@@ -96,6 +98,7 @@ TABLES = {
     "size": lambda: grouped("Parameters", lambda row: _step(SIZES, row["parameters"]), [words for _, words in SIZES]),
     "gpus": lambda: grouped("GPUs", lambda row: _step(COUNTS, row["gpus"]), [words for _, words in COUNTS]),
     "worst": lambda: worst(),
+    "labs": lambda: labs(),
 }  # fmt: skip
 
 
@@ -116,6 +119,20 @@ def worst() -> str:
         ],
         ("Series", "Job"),
     )
+
+
+def labs() -> str:
+    """The labs' steps by lab and number of processes, and all: how far predicted seconds were off."""
+    table = json.loads(LABS.read_text(encoding="utf-8"))
+    groups: dict[tuple[str, str], list[dict]] = {}
+    for values in table["rows"]:
+        row = dict(zip(table["columns"], values, strict=True))
+        off = {"error": row["predicted"] / row["measured"] - 1}
+        for key in ((row["lab"], str(row["processes"])), ("**all**", "")):
+            groups.setdefault(key, []).append(off)
+    last = groups.pop(("**all**", ""))
+    lines = [[*key, *summary(group)] for key, group in [*sorted(groups.items()), (("**all**", ""), last)]]
+    return markdown(["Lab", "Processes", *HEAD], lines, ("Lab",))
 
 
 def job_words(row: dict) -> str:
@@ -154,7 +171,8 @@ class Accuracy(MarkdownDirective):
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        self.env.note_dependency(str(JUDGED))
+        for path in (JUDGED, LABS):
+            self.env.note_dependency(str(path))
         kind = self.arguments[0]
         if kind == "picture":
             return [nodes.raw("", drawing(picture)._repr_html_(), format="html")]

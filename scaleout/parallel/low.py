@@ -35,7 +35,7 @@ def rounded(x: Tensor, f: Format) -> Tensor:
 
 
 def by_chance(x: Tensor) -> Tensor:
-    """fp32 numbers as bf16, up or down by chance so that the mean is x: `numerics.rounding.stochastic`. bf16 is the
+    """fp32 numbers as bf16, up or down by chance so that the mean is x (stochastic rounding). bf16 is the
     upper half of fp32's bits, so a random lower half is added and what is then below is cut off."""
     bits = x.view(torch.int32)
     bits = bits + torch.randint(0, 2**16, x.shape, dtype=torch.int32, device=x.device)

@@ -131,7 +131,7 @@ def built(model: nn.Module) -> dict:
         "parameter": _dtype(first and first.mp_policy.param_dtype),
         "reduce": _dtype(first and (first.mp_policy.reduce_dtype or first.mp_policy.param_dtype)),
         "reshard": _reshard(groups_below),
-        "prefetch": _prefetch_depth(modules),
+        "prefetch": max(map(private.gathered_ahead, modules.values()), default=0),
         "offload": first is not None and isinstance(first.offload_policy, CPUOffloadPolicy),
         "unsharded": [name for name, p in parameters.items() if not isinstance(p, DTensor)],
     }
@@ -193,8 +193,3 @@ def _reshard(groups: list) -> bool | int | None:
         for group in groups
     }
     return values.pop() if len(values) == 1 else None
-
-
-def _prefetch_depth(modules: dict[str, FSDPModule]) -> int:
-    """Most units that any unit gathers ahead in the forward."""
-    return max(map(private.gathered_ahead, modules.values()), default=0)

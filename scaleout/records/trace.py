@@ -265,7 +265,8 @@ def thin(trace):
     """
     events = []
     for rank in trace.ranks:
-        threads = _threads(trace, rank)
+        # Threads (or streams) that the collectives of the rank ran on, in the order of their first.
+        threads = list(dict.fromkeys(s.thread for s in trace.spans(rank, "communication")))
         events += chrome.named(rank, {0: "training loop", **{1 + i: f"collectives {i}" for i in range(len(threads))}})
         phases = [s for lane in PHASES for s in trace.spans(rank, lane)]
         events += [chrome.event(s.rank, 0, s.lane, "user_annotation", s.start, s.end) for s in phases]
@@ -282,11 +283,6 @@ def thin(trace):
             lane = 1 + threads.index(s.thread)
             events.append(chrome.event(rank, lane, _short(s.name), "user_annotation", s.start, s.end) | {"args": size})
     return Trace([e if e["ph"] == "M" else e | {"ts": e["ts"] + trace._zero} for e in events])
-
-
-def _threads(trace, rank):
-    """Threads (or streams) that the collectives of a rank ran on, in the order of their first."""
-    return list(dict.fromkeys(s.thread for s in trace.spans(rank, "communication")))
 
 
 def _short(name):

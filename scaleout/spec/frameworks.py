@@ -176,6 +176,13 @@ def usual(program: Program, tp: int) -> dict[str, bool]:
     return {"sequence_parallel": tp > 1 and framework.sequence_parallel, "gather_again": framework.gather_again}
 
 
+def fp32_shards(program: Program, recipe: Recipe) -> bool:
+    """Whether what a rank has of ZeRO 3's weights is fp32 alone. torchtitan's shards are what the optimizer steps, and
+    `fully_shard` casts what it gathers (`training.dtype` and `mixed_precision_param`, torchtitan/config/configs.py): 16
+    bytes for a parameter, with no shard in 16 bits."""
+    return RUNS.get(program.name) is TORCHTITAN and recipe.main_gradients == "instead"
+
+
 def trained(program: Program, layout: Layout, recipe: Recipe) -> Recipe:
     """The recipe of 16 bits as the program's framework trains a layout with it.
 

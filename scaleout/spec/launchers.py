@@ -184,6 +184,8 @@ def torchtitan(job: Job) -> tuple[str, ...]:
             "torchtitan gathers keys and values, once for forward and backward: use context gather and "
             "gather_again False"
         )
+    if layout.tp > 1 and layout.sequence_parallel and layout.gather_again:
+        raise ValueError("torchtitan keeps what sequence parallelism has gathered: use gather_again False")
     lines = _start(job, "-m torchtitan.train") + _titan_replicas(layout)
     lines += [f"--parallelism.tensor_parallel_degree {layout.tp}"]
     lines += ["--parallelism.no-enable_sequence_parallel"] * (layout.tp > 1 and not layout.sequence_parallel)

@@ -34,6 +34,7 @@ class Program:
     label: its name in a sentence. attention: the kernel of fused attention, one of ATTENTIONS. fused: norms, rotary
         positions and activations are one kernel each; else one for each operation. projections: q, k and v are one
         matrix multiplication, and so are gate and up.
+    flat: ZeRO's stage 3 is by hand, in flat units, and no `fully_shard`: a machine may have measured either.
     tensor_overlap: one of OVERLAPS. data_overlap: gradient reduction overlaps with the backward. weight_overlap: with
         ZeRO 1 and 2 gathering the new weights overlaps with the next forward.
     moves: bytes that kernels without a matrix multiplication move, relative to reading each input and writing each
@@ -51,6 +52,7 @@ class Program:
     attention: str = "flash-2"
     fused: bool = True
     projections: bool = False
+    flat: bool = False
     tensor_overlap: str = "none"
     data_overlap: bool = True
     weight_overlap: bool = False
@@ -66,7 +68,7 @@ class Program:
     def __post_init__(self) -> None:
         checks.one_of("attention", self.attention, ATTENTIONS)
         checks.one_of("tensor_overlap", self.tensor_overlap, OVERLAPS)
-        for name in ("fused", "projections", "data_overlap", "weight_overlap"):
+        for name in ("fused", "projections", "flat", "data_overlap", "weight_overlap"):
             checks.flag(name, getattr(self, name))
         for name in COSTS:
             checks.number(name, getattr(self, name), 0)

@@ -1,14 +1,14 @@
 """Rates of a process, fitted to the times that `labs/calibrate.py` measured, in place of the `Rates` of a datasheet.
 
-A profile holds seconds of some linear layers, of attention, of kernels that only move bytes, of updates, and of what
-the host takes for a block, with all processes at work. Their constants are fitted here. An older profile without them
-has one rate of matrix multiplications and one of copies, which then stand for everything.
+A profile holds seconds of some linear layers, of attention, of kernels that only move bytes, of updates, of what the
+host takes for a block, and of what replicas add to a step, with all processes at work. Their constants are fitted here.
+An older profile without them has one rate of matrix multiplications and one of copies, which then stand for everything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from scaleout.spec import checks
@@ -20,7 +20,39 @@ from scaleout.timing.rates import MATMULS, Overhead, Rates
 ADAMW_BYTES = 28
 LINEARS = 6  # layers of the block whose host time is measured: q, k, v, out, up, down
 WIDTH = 4  # bytes of an element, for products that are bound by them; in 16 bits those move half
+PHASES = ("forward", "backward", "rest")  # of `measure.units`
 INFINITE = 1e30  # FLOP/s where multiplications take no time beside the rest
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What a way to keep replicas takes of a step beside the model, all that it sends included. forward, backward: of a
+    micro-batch, (seconds, of each unit of weights, of each byte of weights on a rank); rest: after the update. update:
+    the optimizer's step, (seconds of a tensor of the model, of a parameter that the rank steps)."""
+
+    forward: tuple[float, float]
+    backward: tuple[float, float]
+    rest: tuple[float, float]
+    update: tuple[float, float]
+
+    def seconds(self, units: int, size: int, forwards: int, backwards: int) -> float:
+        """Seconds beside the model of a step with so many units and bytes of weights, forwards, and reductions."""
+        times = forwards, backwards, 1
+        return sum(
+            n * (units * unit + size * byte)
+            for n, (unit, byte) in zip(times, (self.forward, self.backward, self.rest), strict=True)
+        )
+
+
+def exchanges(profile: dict) -> dict[str, Exchange]:
+    """{way of `measure.units`: Exchange} of a profile; an older one has none."""
+    ways = {}
+    for way, points in ((profile.get("kernels") or {}).get("units") or {}).items():
+        rows = [(point["units"], point["bytes"]) for point in points]
+        forward, backward, rest = (_pair(rows, [point[phase] for point in points]) for phase in PHASES)
+        update = _update([point | {"seconds": point["update"]} for point in points])
+        ways[way] = Exchange(forward, backward, rest, update)
+    return ways
 
 
 def profile_rates(profile: dict, dtype: str = "fp32", share: float | None = None, foreach: bool = True) -> Rates:
@@ -33,10 +65,11 @@ def profile_rates(profile: dict, dtype: str = "fp32", share: float | None = None
     if share is not None or not kernels:
         reached = peak * (share or 1.0)
         return Rates(peak, reached, (reached, reached), copies)
-    linears = kernels.get("matmul", {}).get(dtype, ())
-    launch, thin, flop, operand, moved = _forward(linears, kernels.get("moved", ()))
+    times = kernels.get("together", 1.0)
+    linears, points = (_longer(kernels.get(kind, {}).get(dtype, ()), times) for kind in ("matmul", "attention"))
+    launch, thin, flop, operand, moved = _forward(linears, _longer(kernels.get("moved", ()), times))
     flop, thin = (flop, thin) if flop else (1 / peak, 0.0)
-    rates, overhead = _attention(kernels.get("attention", {}).get(dtype, ()), 1 / flop)
+    rates, overhead = _attention(points, 1 / flop)
     tensor, per_parameter = _update(kernels.get("update", {}).get("foreach" if foreach else "single", ()))
     reached_rates = Rates(
         peak,
@@ -50,10 +83,10 @@ def profile_rates(profile: dict, dtype: str = "fp32", share: float | None = None
         update_bytes_per_s=PROGRAMS["eager"].update_passes * ADAMW_BYTES / per_parameter if per_parameter else 0.0,
         tensor_seconds=tensor,
     )
-    linear_seconds, times = _backward(linears, reached_rates)
+    linear_seconds, backward = _backward(linears, reached_rates)
     queued = profile.get("device_kind") == "cuda"
-    reached_rates = replace(reached_rates, linear_seconds=linear_seconds, backward_times=times or 1.0, queued=queued)
-    return _hosted(reached_rates, kernels.get("host", ()))
+    reached_rates = replace(reached_rates, linear_seconds=linear_seconds, backward_times=backward or 1.0, queued=queued)
+    return _hosted(reached_rates, _longer(kernels.get("host", ()), times))
 
 
 def lacking(profile: dict | None) -> list[str]:
@@ -80,11 +113,11 @@ def _forward(linears: Sequence[dict], moved: Sequence[dict]) -> tuple[float, ...
     return fit(rows, seconds, 5)
 
 
-def _backward(linears: Sequence[dict], rates: Rates) -> tuple[float, ...]:
+def _backward(linears: Sequence[dict], rates: Rates) -> tuple[float, float]:
     """A linear layer's backward: seconds beside its two multiplications, and what these take, relative to forward's
     of their shapes."""
     rows = [(1, rates.backward(layer["rows"], layer["columns"], layer["depth"], WIDTH)[0]) for layer in linears]
-    return fit(rows, [layer["backward"] for layer in linears], 2)
+    return _pair(rows, [layer["backward"] for layer in linears])
 
 
 def _attention(points: Sequence[dict], rate: float) -> tuple[tuple[float, float], Overhead]:
@@ -118,11 +151,22 @@ def _hosted(rates: Rates, points: Sequence[dict]) -> Rates:
     return replace(rates, block_seconds=tuple(blocks), ends_seconds=tuple(ends))
 
 
+def _longer(rows: Iterable[dict], times: float) -> list[dict]:
+    """What was measured of kernels alone, each so many times as long: as they are in a whole model."""
+    spans = ("forward", "backward", "seconds")
+    return [row | {name: times * row[name] for name in spans if name in row} for row in rows]
+
+
 def _update(points: Sequence[dict]) -> tuple[float, float]:
     """Seconds that an optimizer's step takes for each tensor, and for each parameter."""
     rows = [(point["tensors"], point["parameters"]) for point in points]
-    tensor, parameter = fit(rows, [point["seconds"] for point in points], 2)
-    return tensor, parameter
+    return _pair(rows, [point["seconds"] for point in points])
+
+
+def _pair(rows: Iterable[Sequence[float]], seconds: Iterable[float]) -> tuple[float, float]:
+    """`fit` of two columns."""
+    first, second = fit(rows, seconds, 2)
+    return first, second
 
 
 def fit(rows: Iterable[Sequence[float]], seconds: Iterable[float], unknowns: int) -> tuple[float, ...]:

@@ -90,17 +90,6 @@ class Timeline:
     contention: float = 0.0
     other_seconds: float = 0.0
 
-    def with_wire(self, reduce_seconds: Callable[[float], float]) -> Timeline:
-        """The same step over another wire: what computes stays where it is, so that a scaling curve costs little.
-
-        Raises ValueError for a step with contention, whose compute depends on the wire.
-        """
-        if self.buckets and self.contention:
-            raise ValueError("with contention the wire changes what computes when: call ddp_step again")
-        messages = queued(self.ready, [reduce_seconds(size) for size in self.message_bytes])
-        passes = [Pass(0.0, part.forward, part.backward, messages if part.messages else ()) for part in self.passes]
-        return _timeline(self, passes)
-
     def waiting(self, times: Iterable[float]) -> list[float]:
         """Bytes that are ready and not yet sent, at each of these times, in seconds since the step began."""
         produced = list(accumulate(self.message_bytes, initial=0.0))

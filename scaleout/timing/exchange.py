@@ -11,9 +11,10 @@ from math import fsum
 from typing import NamedTuple
 
 from scaleout.spec.job import Job
-from scaleout.spec.sharding import Sharding, stand_in_units
+from scaleout.spec.sharding import Sharding, stand_in_units, units
 from scaleout.spec.slices import block_parameters, slice_linears, table_parameters
 from scaleout.spec.transformer import Shape, total_parameters
+from scaleout.timing import calibrated
 from scaleout.timing.compute import Work
 from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, Layer, Timeline, ddp_step
 from scaleout.timing.fsdp import FsdpTimeline, first_pass, fsdp_step, pieces
@@ -67,6 +68,8 @@ def schedule(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Exchange
     """Without a pipeline: the whole step up to the update, on lanes."""
     block, first, last = work
     pure = job.layout.m * fsum((job.shape.layers * block.seconds, first.seconds, last.seconds))
+    if rank.exchange:
+        return _measured(job, rank.exchange, work)
     if job.sharded:
         short, seconds, sent = _sharded(job, rank, work)
         exposed = max(0.0, seconds - pure) if sent else 0.0  # but for rounding
@@ -77,6 +80,15 @@ def schedule(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Exchange
     seconds = line.seconds + gather
     exposed = max(0.0, seconds - pure) if job.layout.replicas > 1 else 0.0  # but for rounding
     return Exchange(seconds, exposed, line.communication_seconds + sent, line, gather)
+
+
+def _measured(job: Job, way: calibrated.Exchange, work: tuple[Work, Work, Work]) -> Exchange:
+    """On a machine where the way was measured whole: nothing overlaps with compute."""
+    layout, size = job.layout, 4 * job.rank_parameters()
+    line = ddp_step(layers(job, work), lambda size: 0.0, overlap=False, accumulation=layout.m)
+    each = layout.zero >= 2 if job.replicas.every_pass is None else job.replicas.every_pass
+    sent = way.seconds(len(units(job.shape, job.sharding)), size, layout.m, layout.m if each else 1)
+    return Exchange(line.seconds + sent, sent, sent, line)
 
 
 def _bucketed(job: Job, rank: Machine, matrices: tuple[Layer, ...]) -> Timeline:

@@ -233,6 +233,9 @@ def update_seconds(job: Job, rank: Machine, parameters: int) -> float:
     if job.replicas.offload != "none":
         return count * update_bytes(job.recipe) / (rank.host_bytes_per_s * HOST_REACHES)
     seconds = job.program.update_passes * rank.rates.updated(count * update_bytes(job.recipe))
+    if rank.exchange and job.recipe.optimizer == "adamw" and job.recipe.foreach:
+        tensor, parameter = rank.exchange.update
+        return len(tensors(job.shape)) * tensor + count * parameter
     if rank.rates.tensor_seconds:  # of a calibrated machine
         seconds += rank.rates.tensor_seconds * stepped(job)
     return seconds

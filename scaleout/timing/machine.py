@@ -16,7 +16,7 @@ from scaleout.spec.devices import Device
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.topology import Cluster, Wire, host
-from scaleout.timing.calibrated import profile_rates
+from scaleout.timing.calibrated import Exchange, exchanges, profile_rates
 from scaleout.timing.profile import collective_seconds, line_seconds
 from scaleout.timing.rates import Rates, device_rates
 
@@ -41,7 +41,8 @@ class Machine:
     weights; shards, copies: among the ranks that share one copy of the states, and among the copies; keepers: among
     those that keep shards between forward and backward. turn: of a message to the next cp rank; hop: to the next stage.
     host: of a copy over the device's slot. crossing: the axes whose groups lie on several nodes. nvme_bytes_per_s: read
-    and written."""
+    and written. exchange: of the job's way to keep replicas what was measured whole, None where it is priced part by
+    part."""
 
     rates: Rates
     tensor: Price
@@ -56,6 +57,7 @@ class Machine:
     crossing: tuple[str, ...]
     host_bytes_per_s: float = HOST_BYTES_PER_S
     nvme_bytes_per_s: tuple[float, float] = NVME_BYTES_PER_S
+    exchange: Exchange | None = None
 
     def copied(self, size: float, disk: bool = False) -> float:
         """Seconds of a copy from the host's memory, or from the disk behind it."""
@@ -140,9 +142,30 @@ def from_profiles(job: Job, known: Mapping[int, dict], share: float | None = Non
         _line(known, base, n) for n in (layout.tp, layout.cp, layout.replicas, ranks, layout.replicas // ranks, keepers)
     )
     rates = profile_rates(base, job.dtype, share, job.recipe.foreach)
+    whole = layout.replicas == layout.ranks and not job.replicas.shards and share is None
+    exchange = exchanges(base).get(way(job)) if whole else None
     return Machine(
-        rates, tensor, context, data, shards, replicas, keeps, send, send, lambda size: size / copies, (), copies
+        rates,
+        tensor,
+        context,
+        data,
+        shards,
+        replicas,
+        keeps,
+        send,
+        send,
+        lambda size: size / copies,
+        (),
+        copies,
+        exchange=exchange,
     )
+
+
+def way(job: Job) -> str:
+    """How a job keeps its replicas, by the names of `measure.units`."""
+    if job.sharded:
+        return "stage 3" if job.program.flat else "fully_shard"
+    return f"stage {job.layout.zero}" if job.layout.zero else "ddp" if job.layout.replicas > 1 else "plain"
 
 
 def device_of(profile: dict) -> Device:

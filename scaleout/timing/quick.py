@@ -81,7 +81,8 @@ class Pricer:
     def _peaks(self, layout: Layout) -> Peaks:
         key = _replicated(layout)
         if key not in self.peaks:
-            self.peaks[key] = peaks(self.job.shape, self.job.seq, self.job.context, self.recipe(layout, "none"))
+            recipe, alone = self.recipe(layout, "none"), frameworks.fp32_shards(self.job.program, self.job.recipe)
+            self.peaks[key] = peaks(self.job.shape, self.job.seq, self.job.context, recipe, alone)
         return self.peaks[key]
 
     def peak(self, way: Way, checkpointing: str) -> int:

@@ -5,6 +5,7 @@ from scaleout.train.finite import check_norm as check_norm
 from scaleout.train.job import close as close
 from scaleout.train.metrics import Metrics as Metrics
 from scaleout.train.options import TIERS as TIERS
+from scaleout.train.options import WARMUP as WARMUP
 from scaleout.train.order import Order as Order
 from scaleout.train.rates import Rates as Rates
 from scaleout.train.rates import planned_steps as planned_steps

@@ -15,8 +15,6 @@ from scaleout.measure.fsdp_ledger import measured
 from scaleout.memory import allocator
 from scaleout.memory.accounts import account
 from scaleout.memory.fsdp import fsdp_account
-from scaleout.parallel import parity
-from scaleout.records import profiles
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import total_parameters
 from scaleout.train import worlds
@@ -24,7 +22,6 @@ from scaleout.train.batches import inputs, windows
 from scaleout.train.options import WARMUP
 from scaleout.train.trainer import Trainer
 
-MEMORY = 0.02  # of the peak: what the book's memory model promises
 ALONE = 6  # steps of the copy, of which the first half are not timed
 STATES = 16  # bytes a parameter that a plain copy in fp32 takes with AdamW
 
@@ -69,36 +66,34 @@ def measured_memory(s, o, trainer, batch):
     return {kind: size for kind, size in sizes.items() if size}
 
 
-def memory(s, o, job, report):
-    """Add every kind at the peak, and their sum, to what `beside` returns.
+def memory(lab, job):
+    """Predict every kind at the peak, and their sum, in the `runner.Lab`, and return {kind: bytes} as measured.
 
     The ledger sees operations, of which a compiled block shows none: its step runs uncompiled, and takes more.
     """
+    s, o = lab.s, lab.o
     if o.offload:
-        report["skipped"].append("memory by kind: offloaded shards are beyond the ledger")
-        return
+        lab.skip("memory by kind: offloaded shards are beyond the ledger")
+        return {}
     wanted = predicted_memory(o, s.world, s.device.type)
     if o.compile and not room(s, sum(wanted.values())):
-        report["skipped"].append(
-            "memory by kind: the ledger's step runs uncompiled, and its "
-            f"{sum(wanted.values()) / 1e9:,.1f} GB are more than the device has"
+        lab.skip(
+            f"memory by kind: the ledger's step runs uncompiled, and its {sum(wanted.values()) / 1e9:,.1f} GB are more "
+            "than the device has"
         )
-        return
+        return {}
     with torch.compiler.set_stance("force_eager"):
         seen = measured_memory(s, o, job.trainer, job.held_out[0])
-    for name, sizes in (("prediction", wanted), ("measurement", seen)):
-        report[name] |= {
-            "peak bytes": sum(sizes.values()),
-            **{f"{kind} bytes at the peak": sizes.get(kind, 0) for kind in {**wanted, **seen}},
-        }
-    if o.compile:
-        report["skipped"].append(
-            "memory by kind of compiled blocks: the ledger's step ran uncompiled; what the "
-            "compiled steps took is the allocator's peak, on a GPU"
-        )
-    report["peak_memory"] = seen | report["peak_memory"]
-    error = abs(sum(wanted.values()) / sum(seen.values()) - 1)
-    report["checks"]["peak within 2% of the prediction"] = parity.check(error, MEMORY)
+    lab.predict("peak bytes", sum(wanted.values()), sum(seen.values()))
+    for kind in {**wanted, **seen}:
+        lab.predict(f"{kind} bytes at the peak", wanted.get(kind, 0), seen.get(kind, 0))
+    lab.skip(
+        o.compile
+        and "memory by kind of compiled blocks: the ledger's step ran uncompiled; what the compiled steps took is the "
+        "allocator's peak, on a GPU"
+    )
+    lab.check_prediction("peak within 2% of the prediction", sum(wanted.values()), sum(seen.values()))
+    return seen
 
 
 def alone_seconds(s, o, setup, window):
@@ -127,49 +122,52 @@ def fits(s, o):
     return s.agree(2 * STATES * total_parameters(o.shape) < torch.cuda.mem_get_info(s.device)[0])
 
 
-def seconds(s, o, job, report):
-    """Add the step time to the result of `beside`."""
-    profile, reason = profiles.find(o.machine, s.device.type, s.world), None
-    if len(job.seconds) <= WARMUP:
-        reason = f"this attempt made only {len(job.seconds)} steps"
-    elif profile is None:
-        reason = "no machine profile (labs/calibrate.py at this number of processes)"
-    elif not fits(s, o):
-        reason = "no memory for a plain copy of the model, which the prediction needs"
+def too_few(job):
+    """Why the steps of this attempt have no median; "" where they have one."""
+    return f"this attempt made only {len(job.seconds)} steps" if len(job.seconds) <= WARMUP else ""
+
+
+def predict_seconds(lab, job, guess):
+    """Predict the step time and the rate of a `timing.job.Step`, and return the measured step time."""
+    middle = statistics.median(job.seconds[WARMUP:])
+    lab.predict(worlds.SECONDS, guess.seconds, middle)
+    lab.predict(worlds.RATE, guess.tokens_per_second, lab.o.batch * lab.o.seq / middle)
+    return middle
+
+
+def seconds(lab, job):
+    """Predict the step time in the `runner.Lab`."""
+    s, o, profile = lab.s, lab.o, lab.profile
+    reason = (
+        too_few(job)
+        or (profile is None and "no machine profile (labs/calibrate.py at this number of processes)")
+        or (not fits(s, o) and "no memory for a plain copy of the model, which the prediction needs")
+    )
     if reason:
-        report["skipped"].append(f"seconds per step: {reason}")
+        lab.skip(f"seconds per step: {reason}")
         return
     window = windows(job.text.train, job.order.starts(job.done, o.batch, s.rank, s.world), o.seq)
     lone, single = worlds.Run("strong", 1, worlds.ONE, o.batch // s.world), profile | {"world": 1}
     share = worlds.share_of(lone, o, single, alone_seconds(s, o, job.trainer.setup, window))
     run = worlds.Run("strong", s.world, o.strategy_on(s.world), o.batch)
-    guess, middle = worlds.predict(run, o, profile, share), statistics.median(job.seconds[WARMUP:])
-    bare = worlds.predict(lone, o, single, share)
-    alone = bare.seconds - bare.parts["update"] + guess.parts["update"]
-    report["prediction"] |= {worlds.SECONDS: guess.seconds, worlds.RATE: guess.tokens_per_second}
-    report["measurement"] |= {worlds.SECONDS: middle, worlds.RATE: o.batch * o.seq / middle}
+    guess, bare = worlds.predict(run, o, profile, share), worlds.predict(lone, o, single, share)
+    middle = predict_seconds(lab, job, guess)
     if s.world > 1:
-        report["prediction"][worlds.BEYOND] = guess.seconds - alone
-        report["measurement"][worlds.BEYOND] = middle - alone
+        alone = bare.seconds - bare.parts["update"] + guess.parts["update"]
+        lab.predict(worlds.BEYOND, guess.seconds - alone, middle - alone)
 
 
-def beside(s, o, job, parts=None):
-    """{"prediction", "measurement", "peak_memory", "checks", "skipped"} for the Record; collective, after the run.
+def beside(lab, job, seconds, memory):
+    """Predict time and memory in the `runner.Lab`, by two functions of it and of the job, and return {kind: bytes} at
+    the peak; collective, after the run.
 
-    parts: what adds to them, `seconds` and `memory` where None.
     What goes wrong here goes wrong on all ranks alike, after hours of training perhaps: it is said in the Record, and
     does not cost it.
     """
-    report = {
-        "prediction": {},
-        "measurement": {},
-        "peak_memory": session.allocator(s, "allocator: "),
-        "checks": {},
-        "skipped": [],
-    }
+    peaks = session.allocator(lab.s, "allocator: ")
     try:
-        for part in parts or (seconds, memory):
-            part(s, o, job, report)
+        seconds(lab, job)
+        return memory(lab, job) | peaks
     except (RuntimeError, NotImplementedError, ValueError) as error:
-        report["skipped"].append(f"prediction: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
-    return report
+        lab.skip(f"prediction: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
+    return peaks

@@ -10,7 +10,7 @@ from scaleout.records import results
 from scaleout.spec.transformer import flops, total_parameters
 from scaleout.train import forecast, mesh_forecast, report, spans
 from scaleout.train.metrics import METRICS, PLOT, SAMPLE
-from scaleout.train.options import RESULTS, WARMUP
+from scaleout.train.options import WARMUP
 from scaleout.train.trainer import sample
 
 
@@ -42,9 +42,9 @@ def scaling(metrics):
     )
 
 
-def record(s, tier, o, job, peak_, figures):
-    """The Record of this run. peak_: as `peak` gives it. figures: as `forecast.beside` does."""
-    metrics, spent = job.metrics, job.metrics.column("seconds")
+def record(lab, job, peak_, peak_memory):
+    """The Record of this run. peak_: as `peak` gives it. peak_memory: as `forecast.beside` does."""
+    s, o, metrics, spent = lab.s, lab.o, job.metrics, job.metrics.column("seconds")
     rate = results.tokens_per_second(spent, WARMUP, o.batch, o.seq)
     work = flops(o.shape, o.batch, o.seq)
     mfu = (work["forward"] + work["backward"]) * rate / job.tokens / peak_[0]
@@ -52,28 +52,22 @@ def record(s, tier, o, job, peak_, figures):
     setup = job.trainer.setup
     sharding = {"fsdp": setup.sharding, "mesh": setup.layout}.get(passes["strategy"])
     sharding = asdict(sharding) if sharding else {}
+    recipe = passes | sharding | {"checkpointing": o.checkpointing, "attention": o.attention, "compile": o.compile}
     failed, changed = metrics.told
-    return recording.record(
-        s,
-        "capstone",
-        tier,
-        dataset=o.dataset,
-        model=asdict(o.shape),
-        notes=[job.text.words, job.trainer.built, *spans.notes(job.spans), *changed, *scaling(metrics)],
-        recipe=passes | sharding | {"checkpointing": o.checkpointing, "attention": o.attention, "compile": o.compile},
-        effective_batch=o.batch,
-        sequence_length=o.seq,
+    lab.notes += [job.text.words, job.trainer.built, *spans.notes(job.spans), *changed, *scaling(metrics)]
+    lab.stalls += report.stalls(metrics, WARMUP)
+    lab.series |= metrics.series()
+    return lab.record(
+        spent,
+        metrics.column("loss"),
+        recipe,
+        o.batch,
         precision=spans.words(job.spans, "--precision"),
         checkpoint_cadence=job.cadence.words,
-        step_seconds=spent,
-        warmup_steps=WARMUP,
         tokens_per_second=rate,
-        losses=metrics.column("loss"),
         mfu=mfu,
         mfu_peak={"flops_per_second": peak_[0], "source": peak_[1]},
-        series=metrics.series(),
-        **figures,
-        stalls=report.stalls(metrics, WARMUP),
+        peak_memory=peak_memory,
         failures=failed,
         **job.began,
     )
@@ -89,18 +83,19 @@ def written(job, o):
     return report.readable(text), []
 
 
-def close(s, tier, o, job):
+def close(lab, job):
     """The Record, the sample, the plot: kept in this order, and only then told, for a screen may be gone."""
+    s, o = lab.s, lab.o
     folder = Path(o.folder) if o.folder else None
     wrote, none = written(job, o)
-    parts = mesh_forecast.PARTS if o.strategy_on(s.world) == "mesh" else None
-    peak_, figures = peak(s, o, job.done), forecast.beside(s, o, job, parts)
-    figures["skipped"] += none
+    model = mesh_forecast if o.strategy_on(s.world) == "mesh" else forecast
+    peak_, peak_memory = peak(s, o, job.done), forecast.beside(lab, job, model.seconds, model.memory)
+    lab.skip(*none)
     if not s.main:  # the steps of earlier attempts are in rank 0's file only
         return
     sound = len(job.metrics.steps) > WARMUP and job.metrics.validations
-    r = record(s, tier, o, job, peak_, figures) if sound else None
-    saved = results.save(r, recording.path(r, o.save, RESULTS, o.strategy_on(s.world))) if r and o.save else None
+    r = record(lab, job, peak_, peak_memory) if sound else None
+    saved = results.save(r, recording.path(r, o.save, lab.results, o.strategy_on(s.world))) if r and o.save else None
     if folder:
         (folder / SAMPLE).write_text(wrote, encoding="utf-8")
     if folder and r:

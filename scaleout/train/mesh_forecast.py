@@ -6,7 +6,6 @@ measured among as many ranks as each group has; on a CPU nothing overlaps.
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import replace
 from itertools import cycle, islice
 
@@ -21,17 +20,17 @@ from scaleout.spec.transformer import flops, total_parameters
 from scaleout.timing import machine
 from scaleout.timing.job import Step, step_on, update_bytes
 from scaleout.timing.profile import rate
-from scaleout.train import forecast, worlds
+from scaleout.train import forecast
 from scaleout.train.batches import windows
-from scaleout.train.options import WARMUP
 
 
-def memory(s, o, job, report):
-    """Add the peak of each stage to what `forecast.beside` returns. Makes steps: the run is over."""
-    layout, trainer = o.layout_on(s.world), job.trainer
+def memory(lab, job):
+    """Predict the peak of each stage in the `runner.Lab`, and return {kind: bytes} as measured: after the run."""
+    s, o, trainer = lab.s, lab.o, job.trainer
+    layout = o.layout_on(s.world)
     if o.precision != "fp32" or o.checkpointing != "none":
-        report["skipped"].append("memory: by a layout it is predicted for fp32 without recomputation")
-        return
+        lab.skip("memory: by a layout it is predicted for fp32 without recomputation")
+        return {}
     batch, recipe = o.batch // layout.dp // layout.m, forecast.recipe(o, "mesh", s.world)
     batches = list(islice(cycle(job.held_out), layout.m))
     trainer.step(batches, 0.0)
@@ -39,26 +38,23 @@ def memory(s, o, job, report):
     peaks = s.gathered((trainer.way.at["pp"], sum(seen.values())))
     for rank in range(layout.pp):
         name = f"peak bytes of pipeline rank {rank}" if layout.pp > 1 else "peak bytes"
-        report["prediction"][name] = mesh_torch.peak(o.shape, batch, o.seq, recipe, layout, rank)
-        report["measurement"][name] = max(size for stage, size in peaks if stage == rank)
-    report["peak_memory"] = seen | report["peak_memory"]
+        wanted = mesh_torch.peak(o.shape, batch, o.seq, recipe, layout, rank)
+        lab.predict(name, wanted, max(size for stage, size in peaks if stage == rank))
+    return seen
 
 
-def seconds(s, o, job, report):
-    """Add the step time."""
+def seconds(lab, job):
+    """Predict the step time in the `runner.Lab`."""
+    s, o = lab.s, lab.o
     layout = o.layout_on(s.world)
     known = profiles.several(o.machine, s.device.type, machine.groups(layout), s.world)
-    reason = f"this attempt made only {len(job.seconds)} steps" if len(job.seconds) <= WARMUP else None
-    reason = profiles.lacking(known, s.world) or reason
-    if reason is None and not forecast.fits(s, o):
+    reason = profiles.lacking(known, s.world) or forecast.too_few(job)
+    if not reason and not forecast.fits(s, o):
         reason = "no room for a plain copy of the model, whose speed the prediction stands on"
     if reason:
-        report["skipped"].append(f"seconds per step: {reason}")
+        lab.skip(f"seconds per step: {reason}")
         return
-    guess = predicted(s, o, job, layout, known)
-    middle = statistics.median(job.seconds[WARMUP:])
-    report["prediction"] |= {worlds.SECONDS: guess.seconds, worlds.RATE: guess.tokens_per_second}
-    report["measurement"] |= {worlds.SECONDS: middle, worlds.RATE: o.batch * o.seq / middle}
+    forecast.predict_seconds(lab, job, predicted(s, o, job, layout, known))
 
 
 def predicted(s, o, job, layout: Layout, known: dict[int, dict]) -> Step:
@@ -82,6 +78,3 @@ def predicted(s, o, job, layout: Layout, known: dict[int, dict]) -> Step:
         program,
     )
     return step_on(task, machine.from_profiles(task, known, reached / rate(base, task.dtype)))
-
-
-PARTS = (seconds, memory)

@@ -20,6 +20,10 @@ from dataclasses import dataclass, fields, replace
 from functools import lru_cache, wraps
 from typing import Any, ClassVar, Self, TypeVar
 
+from scaleout.memory import allocator
+from scaleout.spec.devices import DEVICES, Device
+from scaleout.spec.transformer import PRESETS, Shape
+
 Result = TypeVar("Result")
 REMEMBERED = 64  # settings of a view, those that a search for advice tries among them
 KEPT = 512  # results of functions that stay with one of them
@@ -46,6 +50,39 @@ class Setting:
     def other(self, **changes) -> Self:
         """The setting that differs from this one by so much."""
         return type(self)._remembered(replace(self, **changes))
+
+
+@dataclass(frozen=True)
+class ModelSetting(Setting):
+    """A model of `spec.transformer.PRESETS` and a GPU of `spec.devices.DEVICES`, by name."""
+
+    model: str
+    device: str
+
+    @property
+    def shape(self) -> Shape:
+        return PRESETS[self.model]
+
+    @property
+    def card(self) -> Device:
+        return DEVICES[self.device]
+
+    @property
+    def usable(self) -> int:
+        """Bytes that tensors may take on a GPU."""
+        return allocator.usable(self.card.memory_bytes)
+
+
+@dataclass(frozen=True)
+class TextSetting(ModelSetting):
+    """The same, and how long a sequence is."""
+
+    seq: int
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a sequence: no more than a table of positions has rows."""
+        return self.shape.tokens(self.seq)
 
 
 def kept(function: Callable[..., Result]) -> Callable[..., Result]:

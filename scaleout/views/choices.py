@@ -16,10 +16,10 @@ NODE = 8  # GPUs of a node
 LARGE = 40
 
 # Ways to make the loss (`spec.recipe`), and what is said of them beneath the control.
-LOSSES = [("eager", "torch's cross_entropy"), ("fused", "one kernel"), ("chunked", "with the head, in chunks")]
+LOSSES = [("eager", "cross_entropy"), ("fused", "fused kernel"), ("chunked", "in chunks")]
 OF_LOSSES = (
-    "torch's own holds three fp32 copies of the logits at its fullest; one kernel the logits and their gradient, "
-    "in 16 bits; in chunks, a few tokens' logits at a time."
+    "torch's cross_entropy holds three fp32 copies of the logits at its fullest; a fused kernel the logits and their "
+    "gradient, in 16 bits; in chunks, together with the head, a few tokens' logits at a time."
 )
 
 # By name: (GPUs in a node at most, link between nodes, its adapters for each node, RDMA, words). Inside a node it is

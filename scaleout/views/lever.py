@@ -35,7 +35,7 @@ def tried(setting: Setting, changes: Iterable[Change]) -> Iterator[Lever]:
     return (Lever(words, change, setting.other(**change)) for words, change in changes)
 
 
-def first(levers: Iterable[Lever], worth: Callable, gives: Callable[..., str] = lambda after: "") -> Lever | None:
+def first(levers: Iterable[Lever], worth: Callable, gives: Callable[..., str] = lambda trial: "") -> Lever | None:
     """The first whose setting is worth it, with what it gives, in words; None where none is."""
     return next((lever.giving(gives(lever.after)) for lever in levers if worth(lever.after)), None)
 

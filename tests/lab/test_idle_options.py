@@ -6,12 +6,13 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import repo
 from refused import WORK, lab_session
 
-from scaleout.lab import join, options
+from scaleout.lab import join, options, start
 from scaleout.records import profiles
 
 IDLE = [
@@ -265,3 +266,13 @@ def test_every_string_of_a_lab_takes_no_empty_value():
             if isinstance(value, str):
                 with pytest.raises(ValueError):
                     options.parse(tiers, "", [options.named(name), ""])
+
+
+def test_memory_that_is_freed_stays(monkeypatch):
+    """By glibc's names for it; a C library that has no such thing is left as it is."""
+    asked = []
+    monkeypatch.setattr(start.ctypes, "CDLL", lambda _: SimpleNamespace(mallopt=lambda *pair: asked.append(pair)))
+    start.keep_memory()
+    assert asked == [(start.M_TRIM_THRESHOLD, -1), (start.M_MMAP_MAX, 0)] == [(-1, -1), (-4, 0)]
+    monkeypatch.setattr(start.ctypes, "CDLL", lambda _: SimpleNamespace())
+    start.keep_memory()

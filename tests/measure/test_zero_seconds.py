@@ -31,6 +31,25 @@ def test_what_a_way_adds_to_compute():
     assert alone == pytest.approx(bare["ddp"] + update) and sends(O, 1, "ddp", 1) == ()
 
 
+def test_a_way_that_was_measured_whole_is_not_added_up():
+    """Its seconds per unit and per byte, in place of messages; implementations that were not keep theirs."""
+    point = {
+        "units": 3,
+        "bytes": 4 * N,
+        "tensors": 10,
+        "parameters": N,
+        "forward": 0.25,
+        "backward": 0.5,
+        "rest": 0.125,
+    }
+    known = PROFILE | {"kernels": {"units": {"stage 3": [point | {"update": 1.0}]}}, "world": 2}
+    quick = known | {"kernels": {"units": {"stage 3": [point | {"update": 1.0, "backward": 1e-9}]}}}
+    longer = by_profile(known, O, 2, "stage-3") - by_profile(quick, O, 2, "stage-3")
+    assert longer == pytest.approx(0.5)  # 2 blocks and the rest are 3 units
+    for via in ("ddp", "stage-1", "zero-redundancy", "reshard"):
+        assert by_profile(known, O, 2, via) == by_profile(quick, O, 2, via)
+
+
 def test_messages_come_one_after_another():
     """One bucket of an all-reduce; or a tensor at a time from its owner."""
     assert message_seconds(sends(O, 2, "ddp", 1), PROFILE) == pytest.approx(0.5 + 4e-9 * N)

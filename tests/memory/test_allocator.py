@@ -9,7 +9,6 @@ from scaleout import views
 from scaleout.memory import allocator
 from scaleout.spec.devices import DEVICES
 from scaleout.views.capstone import speedup
-from scaleout.views.fsdp import levers
 
 GIB = 2**30
 H100 = DEVICES["h100-sxm"].memory_bytes
@@ -117,7 +116,7 @@ def _bottom(svg: str) -> float:
 
 
 def test_curves_and_levers_use_the_same_definition():
-    setting = speedup.Setting("llama-2-7b", "h100-sxm", 16, "node-ib", "full", 16, 1, 4096, "full", "compiled")
+    setting = speedup.Setting("llama-2-7b", "h100-sxm", 4096, 16, "node-ib", "full", 16, 1, "full", "compiled")
     for kind in ("full", "ddp"):
         assert speedup.fits(setting, kind) == allocator.fits(speedup.peak_bytes_of(setting, kind), H100)
-    assert not hasattr(levers, "RESERVE") and levers.usable is allocator.usable
+    assert setting.usable == allocator.usable(H100)

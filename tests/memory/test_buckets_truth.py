@@ -85,7 +85,7 @@ def test_the_views_count_them_from_two_gpus_on():
     assert two["peak_gb"] - one["peak_gb"] == pytest.approx(GRADIENTS / 1e9)
     one, two = (views.render("ddp", {"model": "llama-2-7b", "ranks": n})["values"] for n in (1, 2))
     assert two["states_gb"] - one["states_gb"] == pytest.approx(GRADIENTS / 1e9)
-    setting = speedup.Setting("llama-2-7b", "h100-sxm", 16, "node-ib", "full", 16, 1, 2048, "none", "compiled")
+    setting = speedup.Setting("llama-2-7b", "h100-sxm", 2048, 16, "node-ib", "full", 16, 1, "none", "compiled")
     assert speedup.peak_bytes_of(setting, "ddp") == account(SEVEN, 1, 2048, Recipe(buckets="views")).peak_bytes
 
 

@@ -9,8 +9,10 @@ from scaleout.memory.fsdp import fsdp_account
 from scaleout.memory.job import fullest, rank_account
 from scaleout.memory.mesh_peaks import ends_of, peaks
 from scaleout.spec.devices import DEVICES
+from scaleout.spec.frameworks import fp32_shards
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
+from scaleout.spec.program import PROGRAMS
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS, total_parameters
@@ -35,6 +37,27 @@ def test_states_are_cut_by_the_ranks_that_share_a_copy(recipe, shards):
         else (2, 1)
     )
     assert two_axes == pytest.approx(one_axis / 2, rel=2e-3)  # norms are on both
+
+
+@pytest.mark.parametrize("changes", [{}, {"shards": 8}, {"tp": 2}, {"offload": "parameters"}])
+def test_torchtitan_has_fp32_shards_alone(changes):
+    """Its weights are fp32 and `fully_shard` casts what it gathers: 16 bytes, not 18, and at each moment so much less.
+    With stage 2 it keeps the 16-bit weights that it gathered, as everybody does."""
+    job = WIDE.other(recipe=MAIN, **changes)
+    usual, titan = rank_account(job), rank_account(job.other(program="compiled"))
+    shards = 2 * N / job.shards / job.layout.tp
+    places = [usual, titan]
+    total = [sum(account.states.values()) + sum(account.host.values()) for account in places]
+    assert total[0] / shards == pytest.approx(9, rel=2e-3) and total[1] / shards == pytest.approx(8, rel=2e-3)
+    if not changes.get("offload"):
+        assert usual.peak_bytes - titan.peak_bytes == pytest.approx(shards, rel=2e-3)
+        assert sum(usual.rest.values()) - sum(titan.rest.values()) == pytest.approx(shards, rel=2e-3)
+    if not changes.get("offload") and job.shards == job.layout.replicas:
+        known = peaks(SHAPE, 4096, job.context, job.recipe, fp32_shards(PROGRAMS["compiled"], job.recipe))
+        quick, _ = known.peak(1, job.other(gradients="kept").recipe, job.layout, ends_of(job.layout, job.stages))
+        assert quick == pytest.approx(titan.peak_bytes, rel=1e-6), "the search counts as the account does"
+    two = job.other(zero=2, offload="none", recipe=MAIN)
+    assert rank_account(two) == rank_account(two.other(program="compiled"))
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,13 @@
 import json
 import math
 import random
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from scaleout.numerics.blocks import BLOCKS, RULES, quantized, relative_error, scale_of
 from scaleout.numerics.formats import FORMATS
-from scaleout.numerics.rounding import rounded, stochastic
+from scaleout.numerics.rounding import rounded
 
 TORCHAO = json.loads((Path(__file__).parents[1] / "published" / "number_formats.json").read_text())["torchao"]
 CHANCE = random.Random(4)
@@ -90,17 +89,6 @@ def test_bits_of_a_number():
     }
     assert BLOCKS["nvfp4"].bits(3200) == 4.51
     assert BLOCKS["fp8-tensor"].bits(32) == 9
-
-
-def test_rounding_by_chance_has_the_right_mean():
-    chance = random.Random(5)
-    by_chance = partial(quantized, rounding=lambda x, f: stochastic(x, f, chance.random()))
-    found = by_chance([0.3] * 5000 + [6.0] * 16, BLOCKS["nvfp4"])
-    assert len(set(found.values[:16])) <= 2
-    wide = quantized([0.3] * 15 + [6.0], BLOCKS["nvfp4"])
-    many = [by_chance([0.3] * 15 + [6.0], BLOCKS["nvfp4"]).values[0] for _ in range(3000)]
-    assert wide.values[0] == 0.5 * wide.scales[0] * wide.tensor
-    assert sum(many) / len(many) == pytest.approx(0.3, abs=0.02)
 
 
 def test_what_blocks_cannot_hold_is_refused():

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from scaleout.numerics.formats import FORMATS
-from scaleout.numerics.rounding import beyond, decode, encode, endless, numbers, rounded, stochastic, ulp
+from scaleout.numerics.rounding import beyond, decode, encode, endless, numbers, rounded, ulp
 
 SMALL = [name for name, f in FORMATS.items() if f.bits <= 8]
 
@@ -101,21 +101,6 @@ def test_minus_zero_stays_where_there_is_one():
     assert encode(-1e-30, FORMATS["fp16"]) == 0x8000
     assert encode(-1e-30, FORMATS["e4m3fnuz"]) == 0
     assert math.copysign(1, rounded(-1e-30, FORMATS["bf16"])) == -1
-
-
-@pytest.mark.parametrize("name", ["fp16", "bf16", "e4m3", "e2m1"])
-def test_by_chance_the_mean_is_the_number(name):
-    f, chance = FORMATS[name], random.Random(2)
-    for _ in range(200):
-        x = chance.uniform(-f.largest, f.largest) * 2.0 ** -chance.randint(0, 8)
-        found = [stochastic(x, f, (i + 0.5) / 256) for i in range(256)]
-        assert {*found} <= {math.floor(x / ulp(x, f)) * ulp(x, f), math.ceil(x / ulp(x, f)) * ulp(x, f)}
-        assert sum(found) / 256 == pytest.approx(x, abs=ulp(x, f) / 256)
-    assert all(stochastic(x, f, u) == x for x in numbers(f)[:100] for u in (0.0, 0.999))
-    assert stochastic(-1.3, f, 0.5) == -stochastic(1.3, f, 0.5)
-    for u in (-0.1, 1, math.nan):
-        with pytest.raises(ValueError, match="u must be a number from 0 up to 1"):
-            stochastic(1.3, f, u)
 
 
 def test_steps_double_from_octave_to_octave_and_are_even_below():

@@ -1,6 +1,8 @@
 """The page of errors: its numbers are those of the model as it stands, and its words are true of them."""
 
+import json
 import re
+import statistics
 from math import isclose
 from xml.etree import ElementTree
 
@@ -44,6 +46,20 @@ def test_the_words_of_the_page():
     assert f"has {len(fit_seconds.names())} fitted constants" in PAGE
     kinds = re.findall(r"\{accuracy\} (\w+)", PAGE)
     assert sorted(kinds) == sorted(["picture", *accuracy.TABLES])
+
+
+def test_the_words_about_the_labs():
+    """The table has each step once, its last line all of them, and the text says what is in it."""
+    table = json.loads(accuracy.LABS.read_text(encoding="utf-8"))
+    steps = [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
+    off = [step["predicted"] / step["measured"] - 1 for step in steps]
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in accuracy.TABLES["labs"]().splitlines()[2:]]
+    assert sum(int(line[2]) for line in lines[:-1]) == int(lines[-1][2]) == len(steps)
+    assert f"for {len(steps)} steps of the smallest size" in PAGE
+    assert f"predicted within {statistics.median(map(abs, off)):.0%}," in PAGE
+    assert f"and {sum(error < 0 for error in off)} of the predictions are too fast" in PAGE
+    worst = sorted(range(len(steps)), key=lambda i: -abs(off[i]))[:2]
+    assert {(steps[i]["lab"], steps[i]["processes"]) for i in worst} == {("mesh", 2), ("tensor", 2)}
 
 
 def test_tables_count_every_step_once():

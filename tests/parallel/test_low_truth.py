@@ -2,6 +2,7 @@
 out; the ways of `precision` against what they say they are."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from scaleout.lab import session
 from scaleout.numerics import blocks
 from scaleout.numerics.blocks import BLOCKS, RULES
 from scaleout.numerics.formats import FORMATS
-from scaleout.numerics.rounding import rounded, stochastic
+from scaleout.numerics.rounding import rounded, ulp
 from scaleout.parallel import low, parity
 from scaleout.parallel.precision import WAYS, PrecisionWay, refused
 from scaleout.parallel.transformer import Transformer
@@ -45,7 +46,8 @@ def test_by_chance_the_mean_stays_and_neighbours_are_met():
     assert found.mean(0).tolist() == pytest.approx(x[0].tolist(), rel=1e-4)
     f = FORMATS["bf16"]
     for column, value in zip(found.T, x[0].tolist(), strict=True):
-        assert set(column.tolist()) == {stochastic(value, f, u) for u in (0.0, 0.5, 0.999999)}
+        step = ulp(value, f)
+        assert set(column.tolist()) == {end(value / step) * step for end in (math.floor, math.ceil)}
 
 
 def test_blocks_that_do_not_fit_are_refused():

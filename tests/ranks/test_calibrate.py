@@ -9,6 +9,7 @@ import torch
 from lab_runs import free_port, lab_module, run, torchrun
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from scaleout.measure import collectives, units
 from scaleout.records import profiles
 
 TINY = [
@@ -99,6 +100,28 @@ def test_calibrate_one_process_says_what_it_skips(tmp_path):
     assert profile["collectives"] == {}
     assert "collectives: skipped, one process has no other to communicate with" in done.stdout
     assert str(tmp_path) not in done.stdout, "no path of this machine on the screen"
+    ways = profile["kernels"]["units"]
+    assert list(ways) == ["plain", "stage 1", "stage 2", "stage 3", "fully_shard"], "no DDP of one process"
+    for way, rows in ways.items():
+        assert [row["bytes"] for row in rows] == sorted({row["bytes"] for row in rows}) and len(rows) > 2
+        assert all(row["units"] == 5 and row["update"] > units.LEAST for row in rows), way
+    assert all(row[phase] == units.LEAST for row in ways["plain"] for phase in ("forward", "backward", "rest"))
+    assert profile["kernels"]["together"] > 0
+
+
+@pytest.mark.parametrize(("late", "alone"), [(3.0, 0.5), (0.25, 0.5)])
+def test_a_collective_is_timed_between_kernels(late, alone):
+    """What it takes after a kernel, without the kernel; at least what it takes after a barrier."""
+    now, last = [0.0], ["barrier"]
+
+    def call(name, seconds):
+        now[0] += seconds(last[0])
+        last[0] = name
+
+    s = SimpleNamespace(clock=lambda: now[0], largest=float, barrier=lambda: call("barrier", lambda _: 7.0))
+    work = lambda: call("work", lambda before: late if before == "kernel" else alone)  # noqa: E731
+    kernel = lambda: call("kernel", lambda _: 1.0)  # noqa: E731
+    assert collectives.between(s, work, kernel, 0.1) == pytest.approx(max(late, alone))
 
 
 class Clock(TorchDispatchMode):

@@ -57,7 +57,7 @@ def layouts(**more):
 def test_every_option_is_one_that_the_framework_has(name, recompute, layers):
     known = PUBLISHED[name]["options"]
     contexts = {"gather_again": False} if name == "torchtitan" else {}
-    for layout in [*layouts(sequence_parallel=True), *layouts(cp=2, **contexts), *layouts()]:
+    for layout in [*layouts(sequence_parallel=True, **contexts), *layouts(cp=2, **contexts), *layouts()]:
         try:
             _, options = read(MAKERS[name](job(layout, 1, 4096, layers, recompute, context="gather")))
         except ValueError as error:
@@ -110,7 +110,7 @@ def megatron_stages(said, layers, pp):
 
 @over(batch=[1, 3], layers=[32, 30])
 def test_torchtitan_gets_back_the_ranks_the_batch_and_the_stages(batch, layers):
-    for layout in layouts(sequence_parallel=True):
+    for layout in layouts(sequence_parallel=True, gather_again=False):
         if layers == 30 and layout.stages == 4:
             continue  # neither 30 nor 32 less the ends: its own split
         ranks, said = read(torchtitan(job(layout, batch, 4096, layers)))
@@ -221,7 +221,7 @@ NEAR = Layout(dp=2, tp=8, zero=1, sequence_parallel=True)
         ),
         (
             torchtitan,
-            Layout(dp=2, tp=2, zero=3, sequence_parallel=True),
+            Layout(dp=2, tp=2, zero=3, sequence_parallel=True, gather_again=False),
             {"program": "compiled"},
             {"--compile.enable", "--compile.components model"},
             {"--compile.enable_async_tensor_parallel"},
@@ -229,7 +229,7 @@ NEAR = Layout(dp=2, tp=8, zero=1, sequence_parallel=True)
         (torchtitan, Layout(dp=2, zero=3), {"program": "eager"}, set(), {"--compile.enable"}),
         (
             torchtitan,
-            Layout(dp=2, tp=2, zero=3, sequence_parallel=True),
+            Layout(dp=2, tp=2, zero=3, sequence_parallel=True, gather_again=False),
             {"program": replace(RUN_BY["compiled"], tensor_overlap="chunked")},
             {"--compile.enable", "--compile.enable_async_tensor_parallel"},
             set(),
@@ -289,6 +289,7 @@ def test_the_book_s_job_knows_its_options_and_gets_back_the_batch(layout, words)
         (megatron, {"tp": 2, "sequence_parallel": True, "gather_again": False}, {}, "use gather_again"),
         (megatron, {"dp": 2}, {"order": ("tp", "cp", "dp", "pp")}, "cannot order ranks as tp, cp, dp, pp"),
         (megatron, {"dp": 2, "zero": 3}, {"order": ("dp", "pp", "cp", "tp")}, "cannot order ranks as dp, pp, cp, tp"),
+        (torchtitan, {"tp": 2, "sequence_parallel": True}, {}, "use gather_again False"),
         (torchtitan, {"dp": 2, "zero": 1}, {}, "no ZeRO 1 here: use zero 2 or 3"),
         (torchtitan, {"dp": 2, "pp": 2, "zero": 3}, {}, "no ZeRO 3 here: use zero 1"),
         (

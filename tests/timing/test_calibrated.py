@@ -179,6 +179,63 @@ def test_messages_come_on_top():
     assert slow.parts["compute"] == pytest.approx(usual.parts["compute"])
 
 
+EXCHANGE = {"forward": (3e-4, 1e-10), "backward": (5e-4, 4e-10), "rest": (1e-4, 2e-10)}
+STEPS = 4e-5, 5e-9  # seconds of a tensor and of a parameter
+
+
+def measured_ways(*names):
+    """What calibrate would have measured of ways to keep replicas that take exactly this."""
+    points = []
+    for n, size in ((5, 10**5), (5, 10**6), (9, 10**7)):
+        point = {"units": n, "bytes": size, "tensors": 12 * n, "parameters": size / 4}
+        point |= {phase: n * unit + size * byte for phase, (unit, byte) in EXCHANGE.items()}
+        points.append(point | {"update": 12 * n * STEPS[0] + size / 4 * STEPS[1]})
+    return profile(kernels=kernels(units=dict.fromkeys(names, points)))
+
+
+@pytest.mark.parametrize(
+    ("zero", "flat", "name", "forwards", "backwards"),
+    [
+        (0, False, "ddp", 3, 1),
+        (1, False, "stage 1", 3, 1),
+        (2, False, "stage 2", 3, 3),
+        (3, True, "stage 3", 3, 3),
+        (3, False, "fully_shard", 3, 3),
+    ],
+)
+def test_a_way_that_was_measured_whole_is_what_is_exposed(zero, flat, name, forwards, backwards):
+    """Per unit of weights and per byte of them, in each micro-batch that gathers or reduces; the optimizer's step is
+    of the parameters that a rank owns, and other ways of the profile do not matter."""
+    task = small(zero=zero, micro_batches=3, program=replace(MEASURED, flat=flat))
+    found, size, n = seconds(measured_ways(name), task), 4 * task.rank_parameters(), SHAPE.layers + 1
+    phases = {phase: n * unit + size * byte for phase, (unit, byte) in EXCHANGE.items()}
+    wanted = forwards * phases["forward"] + backwards * phases["backward"] + phases["rest"]
+    assert found.parts["exposed data"] == pytest.approx(wanted, rel=1e-6)
+    owned = task.rank_parameters() / (2 if zero else 1)
+    update = 68 * STEPS[0] + owned * STEPS[1]  # norms and linears with biases, norm, tables
+    assert found.parts["update"] == pytest.approx(update, rel=1e-6)
+    assert found.seconds == pytest.approx(sum(found.parts.values()))
+    others = {"ddp", "stage 1", "stage 2", "stage 3", "fully_shard"} - {name}
+    assert seconds(measured_ways(*others), task).parts["update"] != pytest.approx(update, rel=0.01)
+
+
+def test_groups_that_are_not_all_ranks_were_not_measured_whole():
+    known = measured_ways("ddp", "stage 1", "fully_shard")
+    four = replace(SHAPE, heads=4)
+    for task in (small(shape=four, dp=1, tp=2), small(shards=1, zero=3)):
+        assert machine.from_profiles(task, {task.layout.ranks: known}).exchange is None
+    assert machine.from_profiles(small(), {2: known}, share=0.5).exchange is None, "a share stands for everything"
+
+
+def test_kernels_of_a_whole_model_take_longer_than_alone():
+    """Forward and backward so many times as long, and nothing else."""
+    usual, slow = seconds(profile()), seconds(profile(kernels=kernels(together=1.25)))
+    for part in ("compute", "launches"):
+        assert slow.parts[part] == pytest.approx(1.25 * usual.parts[part], rel=1e-6)
+    for part in ("exposed data", "update"):
+        assert slow.parts[part] == pytest.approx(usual.parts[part])
+
+
 def test_the_optimizer_steps_tensors_one_by_one_or_at_once():
     each = [one | {"seconds": 3 * one["seconds"]} for one in kernels()["update"]["single"]]
     found = profile(kernels=kernels(update={"foreach": kernels()["update"]["foreach"], "single": each}))

@@ -150,16 +150,6 @@ def test_monotone_in_the_wire_and_in_contention(seed):
         assert all(b >= a - 1e-12 for a, b in pairwise(rising))
 
 
-@over(seed=SEEDS)
-def test_over_another_wire_it_is_the_step_of_that_wire(seed):
-    layers, rest = model(seed), options(seed) | {"contention": 0}
-    assert ddp_step(layers, wire(), **rest).with_wire(wire(1e-3, 1e8)) == ddp_step(layers, wire(1e-3, 1e8), **rest)
-    busy = ddp_step(layers, wire(), **rest | {"contention": 0.5})
-    if busy.buckets:
-        with pytest.raises(ValueError, match="call ddp_step again"):
-            busy.with_wire(wire())
-
-
 # --- by hand ------------------------------------------------------------------------------------------------------
 
 THREE = [Layer(name, 1, 2, 10 * MIB) for name in "abc"]

@@ -126,8 +126,6 @@ def test_a_step_ends_with_its_update_and_the_rest():
     line = ddp_step([Layer("", 1, 2, 1)] * 2, lambda size: 2.0).ended(1.0, 12.0)
     assert (line.seconds, line.update_seconds, line.other_seconds) == (12.0, 1.0, 3.0)
     assert (line.events[-1].name, line.events[-1].start, line.events[-1].end) == ("update", 8.0, 9.0)
-    other = line.with_wire(lambda size: 3.0)
-    assert (other.seconds, other.other_seconds) == (13.0, 3.0)
 
 
 def test_copies_of_units():

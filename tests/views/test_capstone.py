@@ -108,7 +108,7 @@ def test_the_sentence_names_what_limits_and_a_change_that_keeps_its_promise():
     rates = [shown(slow | more)["values"]["strong_tokens_per_second"] for more in ({}, {"link": "node-ib"})]
     assert rates[1] / rates[0] == pytest.approx(float(times), rel=0.01)
     alone = shown({"world": 8, "checkpointing": "full"})["sentence"]
-    assert "The limit is the GPU, at 40% of its peak; communication takes 4.5% of the step." in alone
+    assert "The limit is the GPU, at 40% of its peak; communication takes 4.5% of a step." in alone
     eager = shown({"world": 8, "checkpointing": "full", "program": "eager"})["sentence"]
     assert "Try **torch.compile**: 1.1" in eager
 
@@ -171,8 +171,8 @@ def test_sharding_over_all_wins_until_its_latency_shows():
 # --- the advice ---------------------------------------------------------------------------------------------------
 
 LEVERS = {
-    "2 times the global batch, if the loss allows it": lambda at: {"batch": 2 * at["batch"]},
-    "4 times the global batch, if the loss allows it": lambda at: {"batch": 4 * at["batch"]},
+    "2 times the batch, if the loss allows": lambda at: {"batch": 2 * at["batch"]},
+    "4 times the batch, if the loss allows": lambda at: {"batch": 4 * at["batch"]},
     "nodes of 8 with InfiniBand": lambda at: {"link": "node-ib"},
     "torch.compile": lambda at: {"program": "compiled"},
 } | {words: lambda at, key=key: {"sharding": key} for key, words in levers.SHARDINGS.items()}
@@ -180,8 +180,8 @@ LEVERS = {
 
 # Where each is the best one; what FSDP over all GPUs would help seldom fits without it.
 BEST = {
-    "2 times the global batch, if the loss allows it": {},
-    "4 times the global batch, if the loss allows it": {"model": "gpt2", "world": 64},
+    "2 times the batch, if the loss allows": {},
+    "4 times the batch, if the loss allows": {"model": "gpt2", "world": 64},
     "nodes of 8 with InfiniBand": {"device": "b200", "link": "node-100g", "world": 16},
     "torch.compile": {"program": "eager", "each": 1},
     levers.SHARDINGS["ddp"]: {"model": "gpt2-xl", "batch": 4096, "each": 1},
@@ -229,7 +229,7 @@ def test_the_lower_chart(under):
     result = shown({"lower": under, "world": 64})
     assert lower.NAMES[under] in result["svg"]
     of = {"hours": "strong_hours", "price": "strong_price", "energy": "strong_kwh"}.get(under)
-    setting = speedup.Setting("llama-3-8b", "h100-sxm", 64, "node-ib", "full", 512, 4, 4096, "none", "compiled")
+    setting = speedup.Setting("llama-3-8b", "h100-sxm", 4096, 64, "node-ib", "full", 512, 4, "none", "compiled")
     found = dict(capstone.amounts(speedup.curves(setting).strong, under, (GPU_WATTS, 2.5)))
     values = result["values"]
     assert found[64] == pytest.approx(values[of] if of else 100 * values["strong_mfu"])
@@ -252,7 +252,7 @@ def test_a_redraw_prices_few_jobs(monkeypatch):
 
 
 def test_passes_share_a_batch():
-    own = speedup.Setting("gpt2", "h100-sxm", 1, "node-ib", "full", 512, 4, 1024, "none", "compiled")
+    own = speedup.Setting("gpt2", "h100-sxm", 1024, 1, "node-ib", "full", 512, 4, "none", "compiled")
     assert [own.passes(n) for n in (1, 64, 128, 256, 1024)] == [(4, 128), (4, 2), (4, 1), (2, 1), (1, 1)]
     assert own.passes(100) == (3, 2), "six sequences, a little more than the batch, in even passes"
     assert [speedup.nodes_of(n, 8) for n in (1, 6, 8, 20, 64)] == [(1, 1), (1, 6), (1, 8), (4, 5), (8, 8)]

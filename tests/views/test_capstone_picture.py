@@ -18,7 +18,7 @@ from scaleout.views.controls import play, stops
 from scaleout.words.amounts import quantity
 
 SVG = "{http://www.w3.org/2000/svg}"
-SETTING = speedup.Setting("llama-3-8b", "h100-sxm", 512, "node-ib", "full", 512, 4, 4096, "none", "compiled")
+SETTING = speedup.Setting("llama-3-8b", "h100-sxm", 4096, 512, "node-ib", "full", 512, 4, "none", "compiled")
 
 
 def marks(params=None, width=svg.WIDE):

@@ -133,7 +133,7 @@ def test_the_package_has_the_figures_of_the_table():
         assert one.shares[min(one.rates)] == 1 and all(0.89 < share < 1.01 for share in one.shares.values())
 
 
-SETTING = speedup.Setting("llama-3-8b", "h100-sxm", 512, "node-ib", "full", 512, 4, 4096, "none", "compiled")
+SETTING = speedup.Setting("llama-3-8b", "h100-sxm", 4096, 512, "node-ib", "full", 512, 4, "none", "compiled")
 
 
 @pytest.mark.parametrize(

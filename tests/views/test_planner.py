@@ -105,7 +105,7 @@ def test_counts_points_and_parts_are_conserved(params):
     now = setting(**params)
     for plan in [now.shown, *(one for one in [now.yours] if not isinstance(one, str))]:
         assert sum(bars.spent(plan).values()) == pytest.approx(plan.seconds)
-        assert sum(bars.bytes_by_kind(plan).values()) == pytest.approx(plan.bytes)
+        assert sum(bars.bytes_by_kind(plan.job).values()) == pytest.approx(plan.bytes)
 
 
 def test_every_way_of_a_layout_multiplies_to_the_cluster():

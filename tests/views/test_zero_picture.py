@@ -61,11 +61,11 @@ def test_lengths_are_bytes_pieces_and_seconds(width):
         assert bar / limit == pytest.approx(values["moment_gb"] / values["usable_gb"], abs=0.02 * bar / limit + 0.001)
         over = max(0.0, bar - limit)
         assert size["over"] == pytest.approx(over, abs=0.1)
-        parts = {name: size.get(f"works {name}", 0.0) + size.get(f"waits {name}", 0.0) for name in values["spent"]}
+        parts = dict(zip(values["spent"], [size[name] for name in size if name.startswith("part ")], strict=True))
         assert sum(values["spent"].values()) == pytest.approx(values["seconds"])
         for name, seconds in values["spent"].items():
             assert parts[name] / sum(parts.values()) == pytest.approx(seconds / values["seconds"], abs=0.001)
-        waited = sum(wide for name, wide in size.items() if name.startswith("waits "))
+        waited = sum(wide for name, wide in size.items() if name.startswith("stripes "))
         assert waited / sum(parts.values()) == pytest.approx(values["exposed_percent"] / 100, abs=0.001)
         cells = [one for one in found if one.startswith("cell ")]
         most = sum(size[one] for one in cells)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from statistics import fmean, median
 
 from scaleout.exercises.engine import Function, Mistake
@@ -283,7 +284,7 @@ SAVED = Function(
     mistakes=(
         Mistake(
             "mean",
-            lambda *case: saved(*case, middle=fmean),
+            partial(saved, middle=fmean),
             "You replace by the mean, which the slow rank itself raises. Use the median.",
         ),
         Mistake(

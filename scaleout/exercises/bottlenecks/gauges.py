@@ -90,7 +90,7 @@ GAUGE = Number(
 )
 
 H100 = DEVICES["h100-sxm"]
-BALANCE = H100.bf16_flop_per_s / H100.memory_bytes_per_s  # FLOPs per byte
+BALANCE = H100.matmul_flop_per_s("bf16") / H100.memory_bytes_per_s  # FLOPs per byte
 
 
 def matmul(m: int, k: int, n: int) -> float:

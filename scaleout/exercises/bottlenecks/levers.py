@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import combinations
 
 from scaleout.exercises.engine import Choice, Function, Mistake, Option
@@ -137,7 +138,9 @@ def _total(levers, chosen, column) -> float:
     return sum(levers[i][column] for i in chosen)
 
 
-def search(levers, gb, ms, usable_gb, target_ms, fits=True, fast=True, price=None, most=None, strict=False) -> list:
+def search(
+    levers, gb, ms, usable_gb, target_ms, fits=True, fast=True, price=None, most_levers=None, strict=False
+) -> list:
     """The cheapest set of levers after which the run fits and is fast enough, [-1] where there is none. The other
     arguments leave out a condition, or measure the price in another way."""
     best, lowest = [-1], float("inf")
@@ -147,7 +150,7 @@ def search(levers, gb, ms, usable_gb, target_ms, fits=True, fast=True, price=Non
         allowed = (memory < usable_gb or not fits) and (step < target_ms or not fast)
         if not strict:
             allowed = (memory <= usable_gb or not fits) and (step <= target_ms or not fast)
-        if allowed and cost < lowest and (most is None or len(chosen) <= most):
+        if allowed and cost < lowest and (most_levers is None or len(chosen) <= most_levers):
             best, lowest = list(chosen), cost
     return best
 
@@ -164,8 +167,8 @@ def _greedy(levers, gb, ms, usable_gb, target_ms) -> list:
 
 
 def _nothing_found(*case) -> list:
-    found = search(*case)
-    return [] if found == [-1] else found
+    chosen = search(*case)
+    return [] if chosen == [-1] else chosen
 
 
 # split the states, recompute, half of the batch twice, a faster network, more loader workers, FP8
@@ -222,12 +225,12 @@ ORDER = Function(
     mistakes=(
         Mistake(
             "memory-alone",
-            lambda *case: search(*case, fast=False),
+            partial(search, fast=False),
             "Your levers make the run fit. It also has to be fast enough.",
         ),
         Mistake(
             "seconds-alone",
-            lambda *case: search(*case, fits=False),
+            partial(search, fits=False),
             "Your levers make the run fast enough. It also has to fit.",
         ),
         Mistake(
@@ -237,22 +240,22 @@ ORDER = Function(
         ),
         Mistake(
             "fewest",
-            lambda *case: search(*case, price=lambda levers, chosen: len(chosen) + _total(levers, chosen, 2) / 1000),
+            partial(search, price=lambda levers, chosen: len(chosen) + _total(levers, chosen, 2) / 1000),
             "You look for the fewest levers. Several cheap ones may cost less than one that is expensive.",
         ),
         Mistake(
             "one-lever",
-            lambda *case: search(*case, most=1),
+            partial(search, most_levers=1),
             "You try each lever alone. Several may be needed together.",
         ),
         Mistake(
             "below-the-line",
-            lambda *case: search(*case, strict=True),
+            partial(search, strict=True),
             "Exactly the usable memory, and exactly the target, are good enough.",
         ),
         Mistake(
             "fastest",
-            lambda *case: search(*case, price=lambda levers, chosen: _total(levers, chosen, 1)),
+            partial(search, price=lambda levers, chosen: _total(levers, chosen, 1)),
             "You look for the fastest set that fits. The cheapest one that is fast enough is asked for.",
         ),
         Mistake(

@@ -113,8 +113,8 @@ def slow_rank(waits, step, pick=min, middle=median, threshold=lambda least, step
     if len(waits) < 2:
         return -1
     rank = pick(range(len(waits)), key=lambda i: waits[i])
-    others = waits[:rank] + waits[rank + 1 :] if others_only else waits
-    return rank if abs(middle(others) - waits[rank]) > threshold(waits[rank], step) else -1
+    other_waits = waits[:rank] + waits[rank + 1 :] if others_only else waits
+    return rank if abs(middle(other_waits) - waits[rank]) > threshold(waits[rank], step) else -1
 
 
 WAITS_LEAST = Function(

@@ -149,8 +149,8 @@ def _tallest(
 
 def _after_checks(c: dict, **changes) -> int:
     """The verdict with another rule for the bars."""
-    found = scarce(c)
-    return found if found in (_GAUGE, _CAPACITY) else _tallest(c, **changes)
+    resource = scarce(c)
+    return resource if resource in (_GAUGE, _CAPACITY) else _tallest(c, **changes)
 
 
 def _arithmetic_alone(c: dict) -> int:

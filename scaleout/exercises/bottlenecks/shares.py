@@ -82,7 +82,7 @@ WRONG_REMEDY = Number(
 )
 
 MATMULS, GAIN = 0.62, 1.7
-REST = 1 - MATMULS
+NO_MATMULS = 1 - MATMULS
 AMDAHL = Number(
     key="amdahl",
     level=2,
@@ -95,10 +95,10 @@ AMDAHL = Number(
         "Divide the old step time by the new one.",
     ),
     solution=f"Of 100 ms the matmuls take {100 * MATMULS:.0f}, and in FP8 {100 * MATMULS:.0f} / {GAIN} = "
-    f"{100 * MATMULS / GAIN:.1f} ms. The other {100 * REST:.0f} ms stay. The new step takes "
-    f"{100 * (REST + MATMULS / GAIN):.1f} ms and is **{1 / (REST + MATMULS / GAIN):.2f} times** as fast. With matmuls "
-    f"that take no time at all it would be {1 / REST:.1f} times as fast. This is Amdahl's law.",
-    value=1 / (REST + MATMULS / GAIN),
+    f"{100 * MATMULS / GAIN:.1f} ms. The other {100 * NO_MATMULS:.0f} ms stay. The new step takes "
+    f"{100 * (NO_MATMULS + MATMULS / GAIN):.1f} ms and is **{1 / (NO_MATMULS + MATMULS / GAIN):.2f} times** as fast. "
+    f"With matmuls that take no time at all it would be {1 / NO_MATMULS:.1f} times as fast. This is Amdahl's law.",
+    value=1 / (NO_MATMULS + MATMULS / GAIN),
     unit="times",
     units=("times",),
     dimension="times",
@@ -110,8 +110,8 @@ AMDAHL = Number(
             1 + MATMULS * (GAIN - 1),
             "You weighted the gain by the share of time. Gains of parts do not add in this way: add times.",
         ),
-        Slip("inverse", REST + MATMULS / GAIN, "That is the new step time as a part of the old one."),
-        Slip("limit", 1 / REST, "That would be so if the matmuls took no time at all."),
+        Slip("inverse", NO_MATMULS + MATMULS / GAIN, "That is the new step time as a part of the old one."),
+        Slip("limit", 1 / NO_MATMULS, "That would be so if the matmuls took no time at all."),
     ),
     right="The part that no remedy touches decides how much the remedy is worth.",
 )

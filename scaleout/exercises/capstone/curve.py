@@ -10,7 +10,7 @@ from scaleout.spec.transformer import flops
 from scaleout.timing.scaling import strong_efficiency
 
 _SHARE = ("%", "share")
-_DEVICE, _WIRE = device("h100-sxm"), link("ib-ndr").one_way_bytes_per_s
+_PEAK, _WIRE = device("h100-sxm").matmul_flop_per_s("bf16"), link("ib-ndr").one_way_bytes_per_s
 _BATCH, _SEQ = 128, 8192
 _TOKENS = _BATCH * _SEQ
 _ONCE = flops(SHAPE, _BATCH, _SEQ)
@@ -20,7 +20,7 @@ _EXPOSED_SECONDS = 0.05  # per step: the update and the input, which nothing hid
 
 def compute(ranks: int) -> float:
     """Seconds that each of `ranks` GPUs computes for its part of the batch, at half of the peak."""
-    return _FLOPS / ranks / (_DEVICE.bf16_flop_per_s * COMPUTE_SHARE)
+    return _FLOPS / ranks / (_PEAK * COMPUTE_SHARE)
 
 
 def communication(ranks: int) -> float:
@@ -37,13 +37,10 @@ KNEE = max(p for p in CURVE if compute(p) > communication(p))
 _SENT_GB = fsdp_sent(PARAMETERS, KNEE, "bf16", "fp32") / GB
 
 
-def _table() -> str:
-    return "\n".join(f"- {p} GPUs: {seconds:.2f} s per step" for p, seconds in CURVE.items())
-
-
+_TABLE = "\n".join(f"- {p} GPUs: {seconds:.2f} s per step" for p, seconds in CURVE.items())
 _JOB = (
-    f"{NAME} trains with FSDP on H100s, each with one NIC of 400 Gbit/s. At every size a step has the same batch, "
-    f"{_BATCH} sequences of {_SEQ:,} tokens:\n\n{_table()}\n\n"
+    f"{NAME} trains with FSDP on H100s, one GPU per node, with one NIC of 400 Gbit/s. Every step has the same "
+    f"batch, {_BATCH} sequences of {_SEQ:,} tokens:\n\n{_TABLE}\n\n"
 )
 
 READ = Number(

@@ -43,7 +43,7 @@ class Shares(Function):
 
     def _compare(self, results: list) -> Verdict:
         """Right where every step's batch is the reference's at every world: each example once, in equal parts."""
-        steps: dict[tuple, list] = {}
+        steps: dict[tuple[tuple, int, int, int], list] = {}
         for (order, batch, step, _rank, world), share in zip(self.cases, results, strict=True):
             steps.setdefault((tuple(order), batch, step, world), []).append(share)
         bad = [(key, parts) for key, parts in steps.items() if not _is_batch(*key, parts)]

@@ -78,13 +78,12 @@ def curves(records: Sequence[Record]) -> list[Scaling]:
     joined = list(records)
     for record in records:
         if record.device_count == 1 and record.recipe.get("strategy") == ALONE:
-            joined += [replace(record, recipe=_like(several.recipe)) for several in distributed]
+            joined += [
+                replace(record, recipe={name: value for name, value in several.recipe.items() if name not in VARIES})
+                for several in distributed
+            ]
     scaling_sets = scalings(runs(joined)) if joined else []
     return [curve for curve in scaling_sets if any(run.record.device_count > 1 for run in curve.runs)]
-
-
-def _like(recipe: dict) -> dict:
-    return {name: value for name, value in recipe.items() if name not in VARIES}
 
 
 def exit_check(records: Sequence[str | Path], efficiency: float | None = None) -> Outcome:
@@ -185,7 +184,7 @@ def _differences(first: Record, second: Record) -> list[str]:
     if first.versions != second.versions:
         differences.append("versions of the software")
     a, b = first.effective_batch, second.effective_batch
-    if a != b and a * second.device_count != b * first.device_count:
+    if a and b and a != b and a * second.device_count != b * first.device_count:
         differences.append(f"the batch, in total ({a} and {b}) and for each process")
     return differences or ["threads per process"]
 

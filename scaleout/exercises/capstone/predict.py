@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from scaleout.exercises.engine import Function, Mistake
 
 _STUB = '''\
@@ -26,7 +28,7 @@ def predict_double(measured):
 """
 
 
-def fit(measured: dict[int, float], shape=lambda ranks: 1 / ranks) -> tuple[float, float]:
+def fit(measured: Mapping[int, float], shape=lambda ranks: 1 / ranks) -> tuple[float, float]:
     """(a, b) of t = a by(ranks) + b, by least squares. ValueError for fewer than two sizes."""
     if len(measured) < 2:
         raise ValueError("a line needs the times of two sizes or more")
@@ -36,7 +38,7 @@ def fit(measured: dict[int, float], shape=lambda ranks: 1 / ranks) -> tuple[floa
     return a, mean_t - a * mean_x
 
 
-def double(measured: dict[int, float]) -> float:
+def double(measured: Mapping[int, float]) -> float:
     """Of t = a / ranks + b, fitted, on twice the most ranks."""
     a, b = fit(measured)
     return a / (2 * max(measured)) + b

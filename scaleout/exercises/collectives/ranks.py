@@ -18,7 +18,7 @@ from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, main, wrong
 from scaleout.exercises.ranks.count import counted
 from scaleout.exercises.ranks.guard import line
-from scaleout.exercises.ranks.sure import Fault, Seen, judged
+from scaleout.exercises.ranks.sure import Fault, Seen, by_mistakes
 
 # (length, dtype): shorter than the ranks, not divisible by 2, 3 or 4, none, whole numbers no float32 can hold, and one
 # so large that a chunk does not fit into the buffers of the network.
@@ -163,17 +163,12 @@ def _not_a_ring(calls: counted, tensor: torch.Tensor, world: int) -> Fault:
     return None
 
 
-def judge(reports: list[list[Seen]], world: int) -> Verdict:
-    """All ranks' cases."""
-    return judged(reports, MISTAKES, f"right on {world} processes")
-
-
 CHECK = Check(
     "scaleout.exercises.collectives.ranks",
     "ring_all_reduce",
     (3, 2, 4),
     rank_report,
-    judge,
+    by_mistakes(MISTAKES),
     wait_seconds=5,
     right=f"right on 2, 3 and 4 processes, in {len(CASES)} cases each: every sum, and the bytes of a ring",
 )

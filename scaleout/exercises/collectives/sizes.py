@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from scaleout.collectives.alpha_beta import Cost, bus_factor, cost
+from scaleout.collectives.algorithms import Cost
+from scaleout.collectives.alpha_beta import bus_factor, cost
 from scaleout.spec.hardware import link
 from scaleout.spec.topology import Wire
 

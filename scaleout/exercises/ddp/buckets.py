@@ -95,7 +95,8 @@ def _filled(order, sizes, cap, first_cap, full=lambda filled_bytes, limit: fille
 
 def _never_above(sizes: list[int], cap: int, first_cap: int) -> list[list[int]]:
     """A gradient that would go over the cap begins a new bucket."""
-    buckets, filled_bytes, limit = [], 0, 0
+    buckets: list[list[int]] = []
+    filled_bytes = limit = 0
     for index in reversed(range(len(sizes))):
         if not buckets or filled_bytes + sizes[index] > limit:
             limit = cap if buckets else first_cap

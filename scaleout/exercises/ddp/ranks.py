@@ -84,7 +84,8 @@ def rank_report(function, rank: int, world: int) -> Verdict | list[Seen]:
     """Some steps on this rank: what was seen in each, or what is wrong whatever else it does."""
     warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
     model, optimizer = job()
-    alone, seen, rows, wrapped = [job() for _ in range(world)], [], [], []
+    alone, seen, rows = [job() for _ in range(world)], [], []
+    wrapped: list = []
 
     def look(layer, inputs, output) -> None:
         rows.append(len(inputs[0]))

@@ -114,8 +114,10 @@ def read(text: str) -> tuple[Figure, str]:
 def range_in(text: str) -> str:
     """The range that `text` begins with, such as "140-141" or "140 GB to 141"; "" for anything else."""
     match = _RANGE.match(text)
+    if not match:
+        return ""
     try:
-        low, high = (read(end)[0].value for end in match.groups() if end) if match else (0, 0)
+        low, high = (read(end)[0].value for end in match.groups() if end)
     except ValueError:
         return ""
     return match[0] if low < high else ""

@@ -20,7 +20,8 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
 from scaleout.exercises.engine import nested
 from scaleout.exercises.engine.kinds import INPUT, Exercise, Verdict
@@ -102,15 +103,18 @@ class Function(Exercise):
                     "no-function",
                 )
             )
-        results = []
+        results: list[object] = []
         for case in self.cases:
-            result, failed = _guarded(lambda case=case: self._result(function(*copy.deepcopy(case))))
-            if failed or isinstance(result, Verdict):
-                failed = failed or result
-                verdict = Verdict(False, f"{failed.message} (for {self._call(case)})", failed.slip)
-                return {**_failed(verdict), "results": results}
+            result, failed = _guarded(partial(self._called, function, case))
+            verdict = result if isinstance(result, Verdict) else failed
+            if verdict:
+                shown = Verdict(False, f"{verdict.message} (for {self._call(case)})", verdict.slip)
+                return {**_failed(shown), "results": results}
             results.append(result)
         return {"results": results}
+
+    def _called(self, function: Callable, case: tuple) -> object:
+        return self._result(function(*copy.deepcopy(case)))
 
     def _result(self, result: object) -> object:
         """A result as JSON can carry it, words for one of huge numbers, or a verdict on what is none."""
@@ -292,7 +296,7 @@ def _not_a_number(result: object) -> Verdict | None:
     return None
 
 
-def _factor(result: object, expected: object) -> str:
+def _factor(result: Any, expected: Any) -> str:
     try:
         ratio = float(result) / float(expected)
     except (OverflowError, ZeroDivisionError, TypeError, ValueError):  # a list, or words for one
@@ -302,7 +306,7 @@ def _factor(result: object, expected: object) -> str:
     return f" That is {float(f'{max(ratio, 1 / ratio):.3g}'):,.10g} times too {'large' if ratio > 1 else 'small'}."
 
 
-def _words(value: object) -> str:
+def _words(value: Any) -> str:
     """A value as the reader would write it, cut short."""
     try:
         whole_number = (

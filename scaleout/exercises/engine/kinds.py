@@ -122,7 +122,7 @@ class Number(Exercise):
             quantity = parse(answer, self.dimension, self.unit, self.accepted_units, self.unit_given)
         except ValueError as error:
             return Verdict(False, _sentence(str(error)), INPUT)
-        candidates = [self, *self.slips, *self._twin(quantity)]
+        candidates: list[Number | Slip] = [self, *self.slips, *self._twin(quantity)]
         met = _met(quantity, candidates, self.tolerance)
         if self in met:
             return self._right(quantity) if len(met) == 1 else Verdict(False, _ONE_MORE_DIGIT, ROUNDED)
@@ -133,7 +133,8 @@ class Number(Exercise):
                 if abs(quantity.base - candidate.value) <= quantity.lone * (1 + _EXACT)
             ]
             return Verdict(False, _ONE_MORE_DIGIT if met or len(alike) > 1 else _CLOSE, ROUNDED)
-        return _named(met or _met(quantity, self._powers(), self.tolerance)) or self._direction(quantity)
+        slips = met or _met(quantity, [*self._powers()], self.tolerance)
+        return _named([slip for slip in slips if isinstance(slip, Slip)]) or self._direction(quantity)
 
     def _right(self, quantity: Quantity) -> Verdict:
         if self.accepted_units and quantity.unit not in self.accepted_units:
@@ -186,10 +187,11 @@ class Number(Exercise):
         """By how much it is off, in steps too coarse to divide by, or of a share to subtract."""
         large = quantity.base > self.value
         if self.dimension == "share":
-            distance, steps, beyond = 100 * abs(quantity.base - self.value), _POINTS, "more than 30 points"
+            distance, beyond = 100 * abs(quantity.base - self.value), "more than 30 points"
         else:
             low, high = sorted((quantity.base, self.value))
-            distance, steps, beyond = high / low if low else math.inf, _FACTORS, "a factor of more than 1,000"
+            distance, beyond = high / low if low else math.inf, "a factor of more than 1,000"
+        steps = _POINTS if self.dimension == "share" else _FACTORS
         size = next((words for limit, words in steps if distance < limit), beyond)
         way = _WAYS.get(self.dimension, ("large", "small"))[not large]
         verb = "are" if self.dimension in _COUNTS and quantity.base != 1 else "is"
@@ -214,7 +216,7 @@ def _met(quantity: Quantity, candidates: list[Number | Slip], tolerance: float) 
     distances = sorted((abs(quantity.base - candidate.value), index) for index, candidate in enumerate(close))
     met = [close[index] for distance, index in distances if distance <= _BY_FAR * distances[0][0]]
     numbers = [candidate for candidate in met if isinstance(candidate, Number)]  # nearest, or not known from a slip
-    return met if not numbers else numbers if met[0] is numbers[0] else []
+    return met if not numbers else [*numbers] if met[0] is numbers[0] else []
 
 
 def _named(slips: list[Slip]) -> Verdict | None:

@@ -7,6 +7,7 @@ import numbers
 from collections.abc import Iterator
 from decimal import Decimal
 from itertools import count
+from typing import Any
 
 LONGEST = 1000  # numbers and lists of a result, at all depths together; what is right has 35 at most
 
@@ -44,12 +45,12 @@ def too_long(result: object) -> bool:
     return False
 
 
-def begins(value: object, length: int) -> object:
+def begins(value: Any, length: int) -> Any:
     """A value whose repr begins as this one's, for `most` characters, and is not much longer than that."""
     return _begins(value, count(length, -1))
 
 
-def _begins(value: object, budget: Iterator[int]) -> object:
+def _begins(value: Any, budget: Iterator[int]) -> Any:
     kind = type(value)
     if kind in (str, bytes):
         return value[: max(1, next(budget) + 1)]
@@ -87,7 +88,7 @@ def unfit(result: object) -> str:
     return ""
 
 
-def carried(result: object) -> object:
+def carried(result: Any) -> object:
     """A number, or lists of them, as JSON can carry it: a number that is too large for a float as words."""
     if isinstance(result, list):
         return [carried(element) for element in result]
@@ -106,7 +107,7 @@ def read(result: object) -> object:
     return float(result) if result in ("inf", "-inf") else result
 
 
-def reordered(result: object, expected: object) -> bool:
+def reordered(result: Any, expected: Any) -> bool:
     """Two plain lists of numbers that are equal but for the order."""
     flat = all(
         isinstance(values, list) and all(isinstance(x, (int, float)) for x in values) for values in (result, expected)
@@ -114,7 +115,7 @@ def reordered(result: object, expected: object) -> bool:
     return flat and equal(sorted(result), sorted(expected))
 
 
-def equal(result: object, expected: object) -> bool:
+def equal(result: Any, expected: Any) -> bool:
     """Equal in shape, and each number within a relative 1e-6. What is no number equals nothing."""
     if isinstance(result, list) or isinstance(expected, list):
         lists = isinstance(result, list) and isinstance(expected, list) and len(result) == len(expected)

@@ -140,7 +140,8 @@ def parse(
 
     Raises ValueError, one line that says what would be right.
     """
-    example = f"write a number and a unit, such as {_example(default)}"
+    size = "1.2e10 bytes" if default == "bytes" else f"12.5 {default}"
+    example = f"write a number and a unit, such as {size}"
     text, unit = _parts(answer, example)
     text = _worded(_terms(text), dimension)
     if not text:
@@ -215,10 +216,6 @@ def show(base: float, unit: str, dimension: str) -> str:
     return f"{digits} {unit}"
 
 
-def _example(unit: str) -> str:
-    return {"bytes": "1.2e10 bytes"}.get(unit, f"12.5 {unit}")
-
-
 def _unwritten(number: float, dimension: str) -> str:
     """The unit of a bare number that tells enough; "" for any other."""
     if dimension == "share" and number <= 1:
@@ -244,7 +241,7 @@ def _parts(answer: object, example: str) -> tuple[str, str]:
     if isinstance(answer, dict):
         if "value" not in answer:
             raise ValueError(f'the answer has no "value": {example}')
-        answer, unit = answer["value"], answer.get("unit") or ""
+        unit, answer = answer.get("unit") or "", answer["value"]
     if isinstance(answer, bool) or not isinstance(answer, (str, int, float)) or not isinstance(unit, str):
         raise ValueError(f"the answer is a {type(answer).__name__}, not a number: {example}")
     if isinstance(answer, float) and not math.isfinite(answer):

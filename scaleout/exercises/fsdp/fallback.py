@@ -29,10 +29,6 @@ BUILT = {
 _CPU = BUILT["cpu"]
 
 
-def _losses(built: Built) -> str:
-    return ", ".join(f"{loss:.4f}" for loss in built.losses)
-
-
 def _table(built: Built) -> str:
     rows = (
         ("`num_processes`, `distributed_type`", f"{built.processes}, {built.kind}"),
@@ -40,7 +36,7 @@ def _table(built: Built) -> str:
         ("bytes of the model, in fp32", f"{built.model_bytes:,}"),
         ("bytes of the parameters on rank 0", f"{built.shard_bytes:,}"),
         ("bytes of AdamW's moments on rank 0", f"{built.moments:,}"),
-        ("losses on rank 0", _losses(built)),
+        ("losses on rank 0", ", ".join(f"{loss:.4f}" for loss in built.losses)),
     )
     return "\n".join(f"- {name}: {words}" for name, words in rows)
 

@@ -16,7 +16,8 @@ from scaleout.exercises.fsdp.sizes import (
 )
 from scaleout.spec.devices import GB
 from scaleout.spec.hardware import link
-from scaleout.timing.fsdp import Piece, fsdp_step
+from scaleout.timing.fsdp import fsdp_step
+from scaleout.timing.fsdp_plan import Piece
 
 _TIME = ("s", "ms", "µs")
 _MS = 1e-3

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from scaleout.exercises.engine import Choice, Number, Option, Slip
 from scaleout.exercises.memory.sizes import BYTES
-from scaleout.memory.accounts import Recipe, account
+from scaleout.memory.accounts import account
 from scaleout.spec.devices import GB
+from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS
 
 _LONG = 4096

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from scaleout.exercises.engine.kinds import GIB, Number, Slip
 from scaleout.exercises.memory.sizes import BYTES, per_parameter, states
-from scaleout.memory.accounts import Recipe, account
+from scaleout.memory.accounts import account
 from scaleout.memory.allocator import usable
 from scaleout.spec.devices import DEVICES, GB, MIB
+from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS, total_parameters
 
 _CARD = DEVICES["h200"].memory_bytes

@@ -73,7 +73,8 @@ def rank_report(function, rank: int, world: int) -> Verdict | list[tuple[dict, o
         _answer(function(*arguments), right, rank, width)
         for arguments, right, width in zip(jobs, rights, WIDTHS, strict=True)
     ]
-    return next((answer for answer in answers if isinstance(answer, Verdict)), answers)
+    verdict = next((answer for answer in answers if isinstance(answer, Verdict)), None)
+    return verdict or [answer for answer in answers if not isinstance(answer, Verdict)]
 
 
 def _answer(returned: object, right: dict[str, set[int]], rank: int, width: int) -> Verdict | tuple[dict, object]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from scaleout.memory.accounts import Recipe, account
+from scaleout.memory.accounts import account
+from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS, total_parameters
 
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}

@@ -5,8 +5,6 @@ from __future__ import annotations
 from scaleout.exercises.engine import Choice, Number, Option, Slip
 from scaleout.exercises.pipeline.steps import step
 
-_SHARE = {"unit": "%", "units": ("%",), "dimension": "share"}
-
 _P, _M = 8, 24
 _STEP = step("1f1b", _P, _M)
 
@@ -25,7 +23,9 @@ BUBBLE_SHARE = Number(
     f"{_STEP.bubble_of_ideal:.1%}. Papers call both numbers *bubble fraction*: check which one is meant before you "
     "compare.",
     value=_STEP.bubble,
-    **_SHARE,
+    unit="%",
+    units=("%",),
+    dimension="share",
     slips=(
         Slip(
             "of-the-work",
@@ -79,7 +79,9 @@ MICRO_BATCHES = Number(
     f"GPUs make the step only {_UNSCALED.seconds / _SCALED.seconds:.2f} times as fast, even before any communication: "
     "the batch is fixed, and every copy you add takes micro-batches from the others.",
     value=_SCALED.bubble_of_ideal,
-    **_SHARE,
+    unit="%",
+    units=("%",),
+    dimension="share",
     slips=(
         Slip(
             "of-the-step",

@@ -8,7 +8,7 @@ from scaleout.timing.pipeline import Timeline
 
 def step(schedule: str, p: int, m: int, v: int = 1, hop: float = 0.0) -> Timeline:
     """A step in slots, however many chunks a rank's share of the model is cut into."""
-    return pipeline.step(schedule, p, m, v, pipeline.even(p * v, *[1 / v] * 3, hop=hop))
+    return pipeline.step(schedule, p, m, v, pipeline.even(p * v, 1 / v, 1 / v, 1 / v, hop=hop))
 
 
 def slow_last(p: int, m: int, times: float) -> Timeline:

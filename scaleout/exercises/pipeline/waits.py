@@ -61,7 +61,8 @@ def _waits(upstream=-1, rounds=None, last_rank=True, micro=True):
         return -1 if ready else source
 
     def waits_for(orders: list) -> list[int]:
-        ranks, positions, finished = len(orders), [0] * len(orders), []
+        ranks, positions = len(orders), [0] * len(orders)
+        finished: list = []
         for _ in range(rounds or sum(map(len, orders)) + 1):
             for rank, order in enumerate(orders):
                 while positions[rank] < len(order) and needs(rank, order[positions[rank]], ranks, finished) == -1:

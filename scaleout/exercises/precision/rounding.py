@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from scaleout.exercises.engine import Function, Mistake
 
@@ -101,27 +102,27 @@ ROUND = Function(
     mistakes=(
         Mistake(
             "cut-off",
-            lambda *case: _rounded(*case, rounding=_truncated),
+            partial(_rounded, rounding=_truncated),
             "You cut the rest off. The number above may be nearer.",
         ),
         Mistake(
             "ties-away",
-            lambda *case: _rounded(*case, rounding=_half_away),
+            partial(_rounded, rounding=_half_away),
             "Ties go to the number whose last bit is 0. All of yours go away from zero.",
         ),
         Mistake(
             "flushed",
-            lambda *case: _rounded(*case, subnormal=False),
+            partial(_rounded, subnormal=False),
             "You make everything below the lowest normal number zero. Numbers continue there, in the same steps.",
         ),
         Mistake(
             "endless",
-            lambda *case: _rounded(*case, low=None),
+            partial(_rounded, low=None),
             "Your numbers have no lower end: e must not fall below 1 − bias.",
         ),
         Mistake(
             "bias",
-            lambda *case: _rounded(*case, low=-1),
+            partial(_rounded, low=-1),
             "Your lowest e is one too low. It is 1 − bias, because the exponent field 0 is reserved for subnormal "
             "numbers.",
         ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from scaleout.exercises.engine import Choice, Function, Mistake, Number, Option, Slip
 from scaleout.numerics.formats import FORMATS
 from scaleout.numerics.scaling import Scaler, search
@@ -263,32 +265,32 @@ NEXT_SCALE = Function(
     mistakes=(
         Mistake(
             "not-in-a-row",
-            lambda *case: _scales(*case, reset=False),
+            partial(_scales, reset=False),
             "You keep counting across an overflow. Good steps have to be in a row: set the count to zero.",
         ),
         Mistake(
             "count-goes-on",
-            lambda *case: _scales(*case, restart=False),
+            partial(_scales, restart=False),
             "Once the interval is reached, yours doubles in every good step. Start the count anew after it.",
         ),
         Mistake(
             "one-late",
-            lambda *case: _scales(*case, delay=1),
+            partial(_scales, delay=1),
             "Yours doubles one good step too late. The scale rises as soon as there are interval good steps.",
         ),
         Mistake(
             "after-the-step",
-            lambda *case: _scales(*case, after_step=True),
+            partial(_scales, after_step=True),
             "Those are the scales after each step. The first one should be the scale that you were given.",
         ),
         Mistake(
             "never-doubles",
-            lambda *case: _scales(*case, grows=False),
+            partial(_scales, grows=False),
             "Yours only falls. After enough good steps in a row it should double.",
         ),
         Mistake(
             "every-step-counts",
-            lambda *case: _scales(*case, reset=False, over_counts=True),
+            partial(_scales, reset=False, over_counts=True),
             "You count every step, including those that overflow. Only good ones count, and only in a row.",
         ),
     ),

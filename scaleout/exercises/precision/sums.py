@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from scaleout.exercises.engine import Number, Slip
-from scaleout.numerics.formats import FORMATS, Format
+from scaleout.numerics.formats import FORMATS
 from scaleout.numerics.rounding import rounded
+from scaleout.numerics.sums import swamped_from
 
 BF16, FP16 = FORMATS["bf16"], FORMATS["fp16"]
 BEGIN, UPDATE = 0.01, 3e-4
 BEGIN_BF16 = rounded(BEGIN, BF16)
 
 
-def stops(f: Format, weight: float = BEGIN, update: float = UPDATE) -> float:
-    """Where a weight stops moving that is increased by `update` in each step and rounded to the format."""
-    total = rounded(weight, f)
-    while (next_total := rounded(total + update, f)) != total:
-        total = next_total
-    return total
-
+STOPS, STOPS_FP16 = (swamped_from(UPDATE, f) for f in (BF16, FP16))
 
 STUCK = Number(
     key="no-further",
@@ -36,7 +31,7 @@ STUCK = Number(
     ),
     solution="Between 2^e and 2^(e+1) the steps of bf16 are 2^(e-7), and an update counts if it is above half a step, "
     "2^(e-8). From 2^-4 = 0.0625 to 0.125 half a step is 2.4e-4, and 3e-4 is above it. From 0.125 on it is 4.9e-4. So "
-    f"the weight stops at **0.125**, {stops(BF16) / BEGIN_BF16:.1f} times {BEGIN}.\n\n"
+    f"the weight stops at **0.125**, {STOPS / BEGIN_BF16:.1f} times {BEGIN}.\n\n"
     "In fp32 it would have continued. Nor does it get there at the right speed: just below 0.125, each update of 3e-4 "
     "is rounded up to a step of 4.9e-4, and between 0.03 and 0.06 it is rounded down to 2.4e-4. In general, a bf16 "
     "weight stops moving where it is more than 2^8 to 2^9 times its update.\n\n"
@@ -45,14 +40,12 @@ STUCK = Number(
     "request 765), after several models had been published. With fp32 weights they measured an improvement of 10 to "
     "15% in an ablation. The remedies are an fp32 copy that the optimizer updates (4 bytes per parameter), a second "
     "bf16 number for the part that was cut off (Kahan's method, 2 bytes), and stochastic rounding (no bytes).",
-    value=stops(BF16) / BEGIN_BF16,
+    value=STOPS / BEGIN_BF16,
     unit="times",
     units=("times",),
     dimension="times",
     slips=(
-        Slip(
-            "the-weight", stops(BF16), "That is the weight at which it stops. How many times its first value is that?"
-        ),
+        Slip("the-weight", STOPS, "That is the weight at which it stops. How many times its first value is that?"),
         Slip(
             "whole-step",
             0.0625 / BEGIN_BF16,
@@ -60,7 +53,7 @@ STUCK = Number(
         ),
         Slip(
             "fp16",
-            stops(FP16) / rounded(BEGIN, FP16),
+            STOPS_FP16 / rounded(BEGIN, FP16),
             "Those are the steps of fp16, with 10 bits of mantissa. bf16 has 7.",
         ),
         Slip(

@@ -226,7 +226,7 @@ def _report(job: _Run) -> object:
                 return wrong(str(error), UNREAD)
             return job.check.rank_report(function, job.rank, job.world)
     except BaseException as error:  # the reader's code: one line says what happened
-        known = job.check.explain(error)
+        known = job.check.explain(error) if isinstance(error, Exception) else None
         if known:
             return Verdict(False, f"rank {job.rank}: {known.message}", known.slip)
         if any(mark in line(error, 10**6) for mark in LOST):

@@ -6,6 +6,7 @@ wrong, and that no other mistake gives too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from scaleout.exercises.engine import Verdict
@@ -33,8 +34,18 @@ def judged(reports: list[list[Seen]], words: dict[str, str], right: str) -> Verd
     bad = [case for case in cases if case.fault]
     if not bad:
         return Verdict(True, right)
-    slip, message = bad[0].fault
+    slip, message = bad[0].fault or ("", "")
     known = [mistake for mistake in words if all(mistake in case.agree for case in cases)]
     if len(known) == 1 and len(bad) >= TELLING:
         slip, message = known[0].removesuffix("-whole"), words[known[0]]
     return Verdict(False, f"{bad[0].place}: {message}", slip)
+
+
+def by_mistakes(words: dict[str, str]) -> Callable[[list, int], Verdict]:
+    """A checker's `judge` by these mistakes alone."""
+    return lambda reports, world: judged(reports, words, f"right on {world} processes")
+
+
+def all_right(words: str = "right on {} processes") -> Callable[[list, int], Verdict]:
+    """A checker's `judge` where each rank's own report decides. words: for {} ranks that were right."""
+    return lambda reports, world: Verdict(True, words.format(world))

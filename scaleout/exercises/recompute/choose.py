@@ -70,6 +70,7 @@ FOUR_JOBS = Choice(
         "Subtract what each way frees from the moment at which it frees it.",
     ),
     solution=f"```\n{_PEAKS}\n```\n\n"
+    "(The step times are those of FSDP on 8 H100.) "
     "**A** fits and recomputes nothing: free memory that nobody uses is worth nothing. **B** lacks 12 GB at the end "
     f"of the forward pass; the cheap tensors give {FREES['cheap'] / GB:.0f} GB for almost no time. **C** lacks 28 GB, "
     "more than the cheap tensors have, and needs everything or nearly everything: it could recompute the cheap tensors "

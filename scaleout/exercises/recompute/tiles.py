@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import ceil
 
 from scaleout.exercises.engine import Choice, Function, Mistake, Option
@@ -177,47 +178,47 @@ DROP = Function(
     mistakes=(
         Mistake(
             "by-time",
-            lambda *case: _drop(*case, key=lambda size, ms: ms),
+            partial(_drop, key=lambda size, ms: ms),
             "You took the fastest tensor first. It may free little: what does its MB cost?",
         ),
         Mistake(
             "largest",
-            lambda *case: _drop(*case, key=lambda size, ms: -size),
+            partial(_drop, key=lambda size, ms: -size),
             "You took the largest tensor first, however long it takes to recompute.",
         ),
         Mistake(
             "dearest",
-            lambda *case: _drop(*case, key=lambda size, ms: -ms / size),
+            partial(_drop, key=lambda size, ms: -ms / size),
             "You begin with the tensor whose MB is the most expensive.",
         ),
         Mistake(
             "in-order",
-            lambda *case: _drop(*case, key=lambda size, ms: 0),
+            partial(_drop, key=lambda size, ms: 0),
             "You took the tensors in the order given. Sort them by the time per MB.",
         ),
         Mistake(
             "all-blocks",
-            lambda *case: _drop(*case, at_once=True),
+            partial(_drop, at_once=True),
             "You free a tensor in all blocks or in none. Fewer blocks may be enough, and each costs time.",
         ),
         Mistake(
             "rounded-down",
-            lambda *case: _drop(*case, rounded=int),
+            partial(_drop, rounded=int),
             "You rounded the number of blocks down. That frees a little less than asked for.",
         ),
         Mistake(
             "one-more",
-            lambda *case: _drop(*case, rounded=lambda n: int(n) + 1),
+            partial(_drop, rounded=lambda n: int(n) + 1),
             "You took one block more than needed where the division has no remainder.",
         ),
         Mistake(
             "one-block",
-            lambda *case: _drop(*case, limit=1),
+            partial(_drop, limit=1),
             "You free a tensor in one block at most. There are more blocks, all alike.",
         ),
         Mistake(
             "no-end",
-            lambda *case: _drop(*case, limit=10**9),
+            partial(_drop, limit=10**9),
             "You free a tensor in more blocks than there are. When all blocks are used, go on with the next tensor.",
         ),
         Mistake("one-tile", _one_tile, "You stop after the cheapest tensor. Where it is not enough, take the next."),

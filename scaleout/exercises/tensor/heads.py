@@ -57,7 +57,8 @@ def _equal(rank, ranks, heads, kv, width) -> list[int]:
 
 def _cut_heads(rank, ranks, heads, kv, width) -> list[int]:
     """Q, K and V each in equal column blocks, whatever a head is."""
-    columns, start = [], 0
+    columns: list[int] = []
+    start = 0
     for wide in (heads * width, kv * width, kv * width):
         columns += range(start + rank * wide // ranks, start + (rank + 1) * wide // ranks)
         start += wide

@@ -13,6 +13,7 @@ import sys
 import tokenize
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.nn.functional import gelu
@@ -20,7 +21,7 @@ from torch.nn.functional import gelu
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, main, wrong
 from scaleout.exercises.ranks.count import counted
-from scaleout.exercises.ranks.sure import TELLING
+from scaleout.exercises.ranks.sure import TELLING, all_right
 
 TOKENS, HIDDEN, MIDDLE = 6, 20, 80  # tokens and widths: no two are equal, and weights are larger than activations
 SEEDS = range(7, 7 + TELLING)  # of the inputs: a mistake is named where all of them show it
@@ -73,7 +74,7 @@ def close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
     )
 
 
-def compared(label: str, actual: object, right: torch.Tensor, known: Known) -> Fault:
+def compared(label: str, actual: Any, right: torch.Tensor, known: Known) -> Fault:
     """None where `given` is right; else the one of `known` that it is, or by how much it is off."""
     if actual is None:
         return "no-gradient", f"{label} is None: the backward pass does not reach it. Does your function detach it?"
@@ -290,14 +291,10 @@ def own_gradients(full: dict[str, torch.Tensor], rank: int, world: int) -> dict[
     return {"up": up_weight.grad, "down": down_weight.grad}
 
 
-def judge(reports: list, world: int) -> Verdict:
-    """Every rank's MLP was right."""
-    return Verdict(True, f"right: {world} ranks give the output and every gradient of one process")
-
-
 _MODULE = "scaleout.exercises.tensor.ranks"
-CHECK = Check(_MODULE, "split_mlp", (2,), mlp_report, judge, wait_seconds=10)
-SEQUENCE = Check(_MODULE, "split_tokens", (2,), tokens_report, judge, wait_seconds=10)
+RIGHT = all_right("right: {} ranks give the output and every gradient of one process")
+CHECK = Check(_MODULE, "split_mlp", (2,), mlp_report, RIGHT, wait_seconds=10)
+SEQUENCE = Check(_MODULE, "split_tokens", (2,), tokens_report, RIGHT, wait_seconds=10)
 
 
 def chosen(files: list[str]) -> Check:

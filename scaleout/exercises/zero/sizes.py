@@ -18,7 +18,7 @@ def states_of(stage: int, ranks: int, parameters: int = PARAMETERS, recipe: Reci
     """Bytes of a rank's weights, gradients and optimizer between two steps; the master copy is the optimizer's."""
     kinds = at_rest(parameters, recipe, Layout(dp=ranks, zero=stage))["device"]
     split = {kind: kinds.pop(kind) for kind in ("weights", "gradients")}
-    return split | {"optimizer": sum(kinds.values())}
+    return {**split, "optimizer": sum(kinds.values())}
 
 
 def total(stage: int, ranks: int, parameters: int = PARAMETERS, recipe: Recipe = ADAMW) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import ceil
 
 from scaleout.exercises.engine import Function, Mistake, Number, Slip
@@ -240,7 +241,7 @@ FEWEST = Function(
         ),
         Mistake(
             "weights-first",
-            lambda *case: _fewest(*case, order=(0, 1, 2)),
+            partial(_fewest, order=(0, 1, 2)),
             "You split the weights first. Stage 1 splits the optimizer state, stage 2 the gradients too, "
             "stage 3 the weights too.",
         ),
@@ -251,17 +252,17 @@ FEWEST = Function(
         ),
         Mistake(
             "rounded-down",
-            lambda *case: _fewest(*case, rounded=int),
+            partial(_fewest, rounded=int),
             "You rounded down. With fewer GPUs than the quotient each shard is too large: round up.",
         ),
         Mistake(
             "one-more",
-            lambda *case: _fewest(*case, rounded=lambda quotient: int(quotient) + 1),
+            partial(_fewest, rounded=lambda quotient: int(quotient) + 1),
             "You took one GPU too many where the quotient is a whole number. States may take all of the room.",
         ),
         Mistake(
             "nearest",
-            lambda *case: _fewest(*case, rounded=round),
+            partial(_fewest, rounded=round),
             "You rounded to the nearest number. With fewer GPUs than the quotient it does not fit: round up.",
         ),
         Mistake(
@@ -277,7 +278,7 @@ FEWEST = Function(
         ),
         Mistake(
             "one-where-none",
-            lambda *case: _fewest(*case, never=1),
+            partial(_fewest, never=1),
             "Where no number of GPUs is enough you return 1. Return 0 there.",
         ),
         Mistake(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from scaleout.exercises.engine import Choice, Function, Mistake, Option
 
 _STUB = '''\
@@ -86,7 +88,7 @@ PIECES = Function(
     mistakes=(
         Mistake(
             "stage-2-waits",
-            lambda *case: _pieces(*case, second=2),
+            partial(_pieces, second=2),
             "Your stage 2 reduces once for all micro-batches. To wait for the last one it would have to store whole "
             "gradients, and that is stage 1.",
         ),
@@ -133,12 +135,12 @@ PIECES = Function(
         ),
         Mistake(
             "kept-not-seen",
-            lambda *case: _pieces(*case, gathers=3),
+            partial(_pieces, gathers=3),
             "Your function does not use keep. Weights that stay need no second all-gather.",
         ),
         Mistake(
             "gathered-after",
-            lambda *case: _pieces(*case, extra=1),
+            partial(_pieces, extra=1),
             "At stage 3 you gather the new weights after the update. No rank needs them whole before the next "
             "forward, which gathers them anyway.",
         ),

@@ -134,7 +134,7 @@ def _squares(frame: Frame) -> str:
         words = f"rank {rank}" if frame.wide else str(rank)
         slow = not frame.locked and rank == frame.setting.verdict.rank
         y = frame.y(rank)
-        row = [svg.text(0, y + frame.high / 2 + 4, words, bold=slow, fill="accent" if slow else "ink", size=svg.SMALL)]
+        row = [svg.text(4, y + frame.high / 2 + 4, words, bold=slow, fill="accent" if slow else "ink", size=svg.SMALL)]
         for i, one in enumerate(trace.rows(rank)):
             opacity = min(1.0, FAINTEST + (1 - FAINTEST) * one.waited / solid)
             x = frame.left + i * frame.cell

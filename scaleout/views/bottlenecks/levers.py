@@ -21,10 +21,10 @@ def sentence(setting: Setting) -> str:
 def advice(setting: Setting) -> Lever | None:
     """Where the run does not fit, the lever that makes it fit with the most tokens per second; where it fits, the one
     that gives most tokens per second and still fits."""
-    fitting = [one for one in lever.tried(setting, _changes(setting)) if one.after.fits]
+    fitting = [candidate for candidate in lever.tried(setting, _changes(setting)) if candidate.after.fits]
     if not fitting:
         return None
-    best = max(fitting, key=lambda one: one.after.tokens_per_second)
+    best = max(fitting, key=lambda candidate: candidate.after.tokens_per_second)
     gain = best.after.tokens_per_second / setting.tokens_per_second
     if not setting.fits:
         return best.giving(f"{amount(best.after.account.peak_bytes, 10**9)} per GPU, which fits")
@@ -65,15 +65,15 @@ def _changes(setting: Setting) -> Iterator[Change]:
 
 def notes(setting: Setting) -> dict:
     """What is said of controls that change nothing now, or not what was set."""
-    found: dict[str, dict] = {}
+    remarks: dict[str, dict] = {}
     if not setting.link_matters:
-        found["link"] = {"off": OFF_LINK if setting.chosen.nodes == 1 else FAST_LINK}
+        remarks["link"] = {"off": OFF_LINK if setting.chosen.nodes == 1 else FAST_LINK}
     if setting.chosen.offload:
-        found["states"] = {"off": "With Adam on the CPU the states are split already."}
+        remarks["states"] = {"off": "With Adam on the CPU the states are split already."}
     if not setting.other(workers=1).seconds_by[INPUT]:
-        found["workers"] = {"off": "One worker is enough here: it prepares data faster than the GPUs use them."}
+        remarks["workers"] = {"off": "One worker is enough here: it prepares data faster than the GPUs use them."}
     if setting.most_tensor_ranks < setting.tp:
-        found["tp"] = {
+        remarks["tp"] = {
             "takes": f"{setting.tensor_ranks}: the most that divide the model's heads and the GPUs of a node"
         }
-    return found
+    return remarks

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from scaleout.draw import guess, hatch, svg
 from scaleout.draw.labels import fitting
+from scaleout.draw.parts import BYTES, sizes
 from scaleout.views.bottlenecks.setting import ARITHMETIC, FIXED, INPUT, MEMORY, NETWORK, RESOURCES, WAITING, Setting
 from scaleout.words.amounts import amount, took
 
@@ -15,11 +16,7 @@ GIGA = 10**9
 FILLS = {ARITHMETIC: "compute", MEMORY: "c5", NETWORK: "c4", WAITING: "c8", INPUT: "c7", FIXED: "c2"}
 # Which chapter is about a resource.
 RUNGS = {ARITHMETIC: "08, 09", MEMORY: "13", NETWORK: "02, 10", WAITING: "04, 12", INPUT: "12", FIXED: "12"}
-KINDS = (
-    ("weights", "c1", ("weights",)), ("Adam", "c2", ("master", "optimizer")), ("gradients", "c6", ("gradients",)),
-    ("activations", "c3", ("activations",)), ("other", "c8", ("logits", "temporaries")),
-)  # fmt: skip
-OVER = 1.5  # times the usable memory that the memory bar can show; what is beyond leaves the picture
+MOST_SHOWN = 1.5  # times the usable memory that the memory bar can show; what is beyond leaves the picture
 GAINS = (1.0, 1.1, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)  # stops of the guess's mark
 
 
@@ -117,7 +114,7 @@ def _bars(frame: Frame) -> str:
             svg.rect(frame.left, y, long, frame.high, FILLS[name], title=f"{name}: {took(seconds)}", mark=f"bar {name}")
         )
         if abs(before - long) > 1:
-            parts.append(_outline(frame.left, y, before, frame.high))
+            parts.append(svg.frame(frame.left, y, before, frame.high, dash="3 3"))
         tall = name == setting.tallest
         words = took(seconds) if seconds >= 0.0005 else "0"
         x, inside = frame.left + max(long, before if abs(before - long) > 1 else 0) + 6, False
@@ -126,14 +123,6 @@ def _bars(frame: Frame) -> str:
         parts.append(svg.text(x, y + frame.high - (5 if frame.wide else 2), words, anchor="end" if inside else "start",
                               bold=tall, size=svg.SMALL, halo=True, mark=f"seconds {name}"))  # fmt: skip
     return "".join(parts)
-
-
-def _outline(x: float, y: float, wide: float, high: float) -> str:
-    """What a bar was before any lever was pressed."""
-    return (
-        f'<rect x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(wide)}" height="{svg.num(high)}" fill="none" '
-        f'stroke="{svg.colour("muted")}" stroke-dasharray="3 3"/>'
-    )
 
 
 def _sum(frame: Frame) -> str:
@@ -146,7 +135,7 @@ def _sum(frame: Frame) -> str:
         x += long
     before = setting.before.seconds * frame.scale
     if abs(before - (x - frame.left)) > 1:
-        parts.append(_outline(frame.left, y, before, frame.high))
+        parts.append(svg.frame(frame.left, y, before, frame.high, dash="3 3"))
     if frame.wide:
         parts.append(svg.text(x + 6, y + frame.high - 5, took(setting.seconds), bold=True, halo=True, mark="seconds"))
     return "".join(parts)
@@ -168,15 +157,14 @@ def _faster(frame: Frame) -> str:
 def _memory(frame: Frame) -> str:
     """Bytes of the fullest GPU by kind; capacity is a line that they pass or not."""
     setting, y, left, right = frame.setting, frame.memory_y, frame.left, frame.right
-    scale, x = (right - left) / (OVER * setting.usable), left
+    scale, x = (right - left) / (MOST_SHOWN * setting.usable), left
     limit = left + setting.usable * scale
     parts = [_row_name(frame, y, "memory per GPU")]
-    for name, fill, kinds in KINDS:
-        size = sum(setting.account.peak.get(kind, 0) for kind in kinds)
+    for kind, size in sizes(BYTES, setting.account.peak).items():
         end = min(right, x + size * scale)
-        parts.append(svg.rect(x, y, max(0.0, end - x), frame.high, fill, opacity=0.75,
-                              title=f"{name}: {amount(size, GIGA)}", mark=f"bytes {name}"))  # fmt: skip
-        if end - x > svg.measure(name, svg.SMALLEST) + 6:
+        parts.append(svg.rect(x, y, max(0.0, end - x), frame.high, kind.colour, opacity=0.75,
+                              title=f"{kind.name}: {amount(size, GIGA)}", mark=f"bytes {kind.name}"))  # fmt: skip
+        if name := fitting(kind.names, end - x - 6, svg.SMALLEST):
             parts.append(
                 svg.text((x + end) / 2, y + frame.high / 2 + 4, name, anchor="middle", size=svg.SMALLEST, halo=True)
             )
@@ -199,8 +187,8 @@ def _memory(frame: Frame) -> str:
 
 def _mark(frame: Frame) -> str:
     """The guess: where the step ends when the run is so many times as fast."""
-    whole = frame.setting.before.seconds * frame.scale
-    stops = [(gain, frame.left + whole / gain) for gain in GAINS]
+    step_width = frame.setting.before.seconds * frame.scale
+    stops = [(gain, frame.left + step_width / gain) for gain in GAINS]
     y = frame.sum_y
     return guess.mark(stops, (y - 8, y + frame.high + 8), way="x", hold=y + frame.high + 12)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import fsum, gcd
 
+from scaleout.draw.parts import BUBBLE, COMMUNICATION
 from scaleout.memory import allocator
 from scaleout.memory import job as memory
 from scaleout.memory.accounts import Account
@@ -130,8 +131,8 @@ class Setting(base.Setting):
         seconds = {
             ARITHMETIC: parts["compute"] + parts["recompute"] - moves,
             MEMORY: moves + (0.0 if self.chosen.offload else parts["update"]),
-            NETWORK: parts["exposed data"] + parts["exposed tensor"] + parts["hops"],
-            WAITING: parts["stragglers"] + parts["bubble"] + parts["imbalance"],
+            NETWORK: COMMUNICATION.of(parts),
+            WAITING: parts["stragglers"] + BUBBLE.of(parts),
             FIXED: parts["launches"] + parts["host"] + self._on_host,
         }
         busy = fsum(seconds.values())

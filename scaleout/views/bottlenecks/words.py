@@ -35,10 +35,10 @@ def law(setting: Setting) -> list[str]:
 
 def _rounded(values: list[float]) -> list[int]:
     """Whole numbers near the values that add up to their rounded sum: the largest remainders are rounded up."""
-    whole = [int(value) for value in values]
-    missing = round(sum(values)) - sum(whole)
-    largest = sorted(range(len(values)), key=lambda i: whole[i] - values[i])[:missing]
-    return [value + (i in largest) for i, value in enumerate(whole)]
+    floors = [int(value) for value in values]
+    missing = round(sum(values)) - sum(floors)
+    largest = sorted(range(len(values)), key=lambda i: floors[i] - values[i])[:missing]
+    return [value + (i in largest) for i, value in enumerate(floors)]
 
 
 def slips(setting: Setting) -> list[tuple[float, str]]:

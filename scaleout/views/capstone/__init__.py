@@ -31,7 +31,7 @@ CONTROLS = (
     play("world", "GPUs", 512, 1, MOST_GPUS, log=True),
     slider("batch", "Global batch, sequences", 512, 1, SEQUENCES, log=True),
     select("sharding", "Sharding", "full", [("full", "FSDP"), ("hybrid", "in each node"), ("ddp", "DDP")]),
-    select("link", "Joined by", "node-ib", [(key, words) for key, (*_, words) in LINKS.items()]),
+    select("link", "Connected by", "node-ib", [(key, words) for key, (*_, words) in LINKS.items()]),
     *more(
         select("model", "Model", "llama-3-8b", [(key, NAMES[key]) for key in MODELS]),
         select("device", "GPU", "h100-sxm", cards()),

@@ -41,8 +41,7 @@ def _swatch(x: float, y: float, fill: str) -> str:
     if fill == "measured":
         return square(x + 5, y + 5, "")
     if fill == "key":
-        center = f'cx="{svg.num(x + 5)}" cy="{svg.num(y + 5)}"'
-        return f'<circle {center} r="4" fill="none" stroke="{svg.colour(fill)}" stroke-width="2"/>'
+        return svg.circle(x + 5, y + 5, 4, stroke=fill, thick=2)
     return svg.rect(x, y, 10, 10, fill)
 
 
@@ -84,11 +83,8 @@ def empty(plane: Plane, world: int) -> str:
 def chosen_line(plane: Plane, world: int, efficiency: float, title: str, kind: str) -> str:
     """A line at the chosen number, and a point where the work ends."""
     x = plane.at_x(world)
-    return (
-        svg.line(x, plane.top - 3, x, plane.bottom, "ink", 1.5, mark=f"{kind} now")
-        + f'<circle cx="{svg.num(x)}" cy="{svg.num(plane.at_y(efficiency))}" r="5" fill="{svg.colour("paper")}" '
-        f'stroke="{svg.colour("ink")}" stroke-width="2" data-mark="{kind} point">'
-        f"<title>{escape(title)}</title></circle>"
+    return svg.line(x, plane.top - 3, x, plane.bottom, "ink", 1.5, mark=f"{kind} now") + svg.circle(
+        x, plane.at_y(efficiency), 5, "paper", "ink", 2, title=title, mark=f"{kind} point"
     )
 
 
@@ -102,10 +98,7 @@ def _area(xs: list[float], upper: list[float], lower: list[float], fill: str, op
 
 def _axes(plane: Plane, world: int) -> str:
     """A frame, percent at its left, and numbers of GPUs beneath: the chosen one, and those that leave it room."""
-    parts = [
-        f'<rect x="{svg.num(plane.left)}" y="{svg.num(plane.top)}" width="{svg.num(plane.width)}" '
-        f'height="{svg.num(plane.height)}" fill="none" stroke="{svg.colour("muted")}"/>'
-    ]
+    parts = [svg.frame(plane.left, plane.top, plane.width, plane.height)]
     for value, words in PERCENT:
         parts.append(
             svg.text(plane.left - 5, plane.at_y(value) + 4, words, anchor="end", fill="muted", size=svg.SMALLEST)

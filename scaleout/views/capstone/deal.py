@@ -27,10 +27,7 @@ def batch(panel: Panel, frame: Frame, setting: Setting, values: dict) -> str:
     edges += [f"M{svg.num(panel.x)} {svg.num(top + tall * k / rows)}h{svg.num(panel.width)}" for k in range(1, rows)]
     thick = 1.0 if setting.world < 512 else 0.6
     parts.append(f'<path d="{"".join(edges)}" fill="none" stroke="{svg.colour("paper")}" stroke-width="{thick}"/>')
-    parts.append(
-        f'<rect x="{svg.num(panel.x + 0.5)}" y="{svg.num(top)}" width="{svg.num(panel.width - 1)}" '
-        f'height="{svg.num(tall)}" fill="none" stroke="{svg.colour("muted")}"/>'
-    )
+    parts.append(svg.frame(panel.x + 0.5, top, panel.width - 1, tall))
     return "".join(parts)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from scaleout.memory import allocator
-from scaleout.spec.devices import DEVICES
 from scaleout.spec.program import PROGRAMS
 from scaleout.views import lever
 from scaleout.views.capstone.speedup import Setting, fits, strong_at
@@ -33,13 +31,13 @@ def limit(setting: Setting, values: dict) -> str:
             "time is idle. "
         )
     text = (
-        f"The limit is communication, {values['strong_exposed']:.0%} of the step with "
+        f"The limit is communication, {values['strong_exposed']:.0%} of a step at "
         f"{count(values['sequences_each'], 'sequence')} per GPU. "
     )
     if values["strong_exposed"] < WORTH:
         text = (
             f"The limit is the GPU, at {values['strong_mfu']:.0%} of its peak; communication takes "
-            f"{values['strong_exposed']:.1%} of the step. "
+            f"{values['strong_exposed']:.1%} of a step. "
         )
     times, words = max(_gains(setting, values["strong_tokens_per_second"]), default=(1.0, ""))
     return text + (f"Try **{words}**: {quantity(times)} times the tokens/s. " if times > 1 + WORTH else "")
@@ -51,7 +49,7 @@ def _gains(setting: Setting, pace: float) -> list[tuple[float, str]]:
     if setting.program != "compiled":
         changes.append((PROGRAMS["compiled"].label, {"program": "compiled"}))
     changes += [
-        (f"{times} times the global batch, if the loss allows it", {"batch": times * setting.batch})
+        (f"{times} times the batch, if the loss allows", {"batch": times * setting.batch})
         for times in (2, 4)
         if times * setting.batch <= SEQUENCES
     ]
@@ -63,12 +61,10 @@ def _gains(setting: Setting, pace: float) -> list[tuple[float, str]]:
 
 def sparing(setting: Setting, values: dict) -> str:
     """Where it does not fit: by how much, and what makes it fit: one change after the other, the mildest first."""
-    device = DEVICES[setting.device]
     if values["fits"]:
         return ""
     text = (
-        f"But each GPU would need {quantity(values['peak_gb'])} GB, and "
-        f"{quantity(allocator.usable(device.memory_bytes) / 1e9)} are usable. "
+        f"But each GPU would need {quantity(values['peak_gb'])} GB, and {quantity(setting.usable / 1e9)} are usable. "
     )
     changes: list[tuple[dict, str]] = [
         ({"sharding": "full"}, "FSDP over all GPUs"),

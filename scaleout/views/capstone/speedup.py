@@ -6,18 +6,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
 
-from scaleout.memory import allocator
-from scaleout.memory.accounts import account
-from scaleout.memory.fsdp import fsdp_account
+from scaleout.memory.job import fullest
 from scaleout.spec import topology
-from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import program
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.replicas import Replicas
-from scaleout.spec.sharding import Sharding
-from scaleout.spec.transformer import PRESETS, Shape, total_parameters
+from scaleout.spec.transformer import total_parameters
 from scaleout.timing.job import step
 from scaleout.views import base
 from scaleout.views.base import kept
@@ -27,32 +23,20 @@ WORLDS = (1, 8, 64, 512, 4096)  # priced for every curve, beside the chosen one
 
 
 @dataclass(frozen=True)
-class Setting(base.Setting, remembered=128):
+class Setting(base.TextSetting, remembered=128):
     """What is scaled. link: of `choices.LINKS`.
 
     sharding: "full" (FSDP over all GPUs), "hybrid" (FSDP in each node, copies across) or "ddp". batch: sequences of
     all GPUs together; each: at most so many a GPU and pass. program: of `spec.program`.
     """
 
-    model: str
-    device: str
     world: int
     link: str
     sharding: str
     batch: int
     each: int
-    seq: int
     checkpointing: str
     program: str
-
-    @property
-    def shape(self) -> Shape:
-        return PRESETS[self.model]
-
-    @property
-    def tokens(self) -> int:
-        """Tokens per sequence: no more than the model has learned positions."""
-        return self.shape.tokens(self.seq)
 
     def passes(self, world: int) -> tuple[int, int]:
         """(sequences per pass, passes) of one GPU when `world` of them share the global batch, rounded up."""
@@ -73,7 +57,7 @@ class Setting(base.Setting, remembered=128):
 
 @kept
 def _job(setting: Setting, world: int, batch: int, count: int) -> Job:
-    device, (most_per_node, node_link, adapters, rdma, _) = DEVICES[setting.device], LINKS[setting.link]
+    device, (most_per_node, node_link, adapters, rdma, _) = setting.card, LINKS[setting.link]
     nodes, gpus = nodes_of(world, most_per_node)
     return Job(
         setting.shape,
@@ -185,23 +169,11 @@ def groups(setting: Setting, kind: str) -> tuple[int, int]:
 
 def fits(setting: Setting, kind: str) -> bool:
     """Whether one GPU holds its share of a step, and what the driver and the allocator take beside it."""
-    room = allocator.usable(DEVICES[setting.device].memory_bytes)
     states = 16 * total_parameters(setting.shape) / groups(setting, kind)[0]  # fp32 weights, gradients, two moments
-    return states <= room and peak_bytes_of(setting, kind) <= room
+    return states <= setting.usable and peak_bytes_of(setting, kind) <= setting.usable
 
 
 def peak_bytes_of(setting: Setting, kind: str) -> int:
-    """Bytes of one GPU at the peak of a pass, by the memory model: bf16 gathered and computed in, fp32 stored."""
-    fixed = {"link": "ib", "device": "h100-sxm", "sharding": "full", "program": "compiled"}
-    alone = setting.other(world=1, batch=1, each=1, **fixed)
-    return _peak_bytes(alone, kind, groups(setting, kind), *setting.passes(min(setting.world, setting.batch)))
-
-
-@kept
-def _peak_bytes(setting: Setting, kind: str, group: tuple[int, int], batch: int, count: int) -> int:
-    gradients = "kept" if count > 1 else "fresh"  # a second pass finds those of the first
-    if kind == "ddp":
-        recipe = Recipe(precision="autocast-bf16", checkpointing=setting.checkpointing, buckets="views")
-        return account(setting.shape, batch, setting.tokens, recipe).peak_bytes
-    recipe = Recipe(precision="fp32", checkpointing=setting.checkpointing, gradients=gradients)
-    return fsdp_account(setting.shape, batch, setting.tokens, recipe, Sharding(*group, parameter="bf16")).peak_bytes
+    """Bytes of one GPU at the peak of a pass. The device and the program do not matter."""
+    alike = setting.other(sharding=kind, device="h100-sxm", program="compiled")
+    return fullest(alike.job_of(setting.world, *setting.passes(min(setting.world, setting.batch)))).peak_bytes

@@ -15,11 +15,11 @@ def sentence(setting: Setting, values: dict) -> str:
     """What the GPUs do together and what it costs."""
     n, gpus = setting.world, count(setting.world, "GPU")
     paid, alone = (quantity(values[f"{curve}_price"]) for curve in ("strong", "alone"))
-    price = f"at {paid} {EXAMPLE.currency} per billion tokens{'' if paid == alone else f' ({alone} on one)'}."
-    text = f"trains on {quantity(values['strong_tokens_per_second'])} tokens/s, {price}"
+    price = f"at {paid} {EXAMPLE.currency} per billion tokens{'' if paid == alone else f' ({alone} alone)'}."
+    text = f"trains at {quantity(values['strong_tokens_per_second'])} tokens/s, {price}"
     if n > 1:
-        work = f"{quantity(values['strong_speed_up'])}** ({values['strong_efficiency']:.0%})"
-        text = f"do the work of **{work}, {price}"
+        work = quantity(values["strong_speed_up"])
+        text = f"do the work of **{work} single GPUs** ({values['strong_efficiency']:.0%}), {price}"
     return f"{NAMES[setting.model]}: {gpus} {text}"
 
 

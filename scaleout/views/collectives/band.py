@@ -6,6 +6,7 @@ from itertools import islice, pairwise
 from math import exp, log
 
 from scaleout.draw import svg
+from scaleout.draw.labels import fitting
 from scaleout.draw.plot import Axis
 from scaleout.views.collectives.links import DECADES, LARGEST, SMALLEST, Band, Setting, Way, band, halves
 from scaleout.views.collectives.record import Measured
@@ -230,7 +231,7 @@ def _fastest(points: tuple[tuple[float, Way, str], ...], strip: Strip) -> list[s
     y, parts = strip.bottom + 30, []
     for name, left, right in spans:
         options = (f"{SHORT[name]} fastest", SHORT[name]) if name else ("a tie",)
-        words = next((w for w in options if svg.measure(w, 11) < right - left - 8), "")
+        words = fitting(options, right - left - 8, svg.SMALLEST)
         parts.append(svg.line(left + 1, y - 10, right - 1, y - 10, "compute", 2) if name else "")
         parts.append(
             svg.text((left + right) / 2, y + 2, words, anchor="middle", fill="muted", size=svg.SMALLEST)

@@ -63,7 +63,8 @@ def _lever(links: Setting, algorithm: str, amount: float) -> str:
             "the time."
         )
     if links.link != OWN_LINK:
-        key, faster = min(_elsewhere(links, algorithm, amount), key=lambda item: item[1])
+        seconds_by_link = {key: links.other(link=key).way(algorithm, amount).cost.seconds for key in LINKS}
+        key, faster = min(seconds_by_link.items(), key=lambda item: item[1])
         if faster < seconds / (1 + TIE):
             return f"Nothing is faster on these links; try **{LINKS[key][-1]}**: {took(faster)}."
     fewer_bytes = amount / 2
@@ -74,11 +75,6 @@ def _lever(links: Setting, algorithm: str, amount: float) -> str:
         f"Only a smaller message is faster here: try **{size(fewer_bytes)}**, as with bf16 instead of fp32: "
         f"{took(half)}."
     )
-
-
-def _elsewhere(links: Setting, algorithm: str, amount: float) -> list[tuple[str, float]]:
-    """Seconds of the same by other links."""
-    return [(key, links.other(link=key).way(algorithm, amount).cost.seconds) for key in LINKS]
 
 
 _REASONS = {

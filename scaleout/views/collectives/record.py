@@ -75,10 +75,7 @@ class Measured:
         return text + "".join(dots) + ("".join(self._times(seen, strip)) if wide else "")
 
     def _dot(self, x: float, y: float) -> str:
-        return (
-            f'<circle cx="{svg.num(x)}" cy="{svg.num(y)}" r="3.5" fill="{svg.colour("paper")}" '
-            f'stroke="{svg.colour(self.colour)}" stroke-width="2"/>'
-        )
+        return svg.circle(x, y, 3.5, "paper", self.colour, 2)
 
     def _times(self, points: list[tuple[float, float, float]], strip) -> list[str]:
         """Seconds at whole decades, between the points next to them, in a row above the model's."""

@@ -12,6 +12,11 @@ from scaleout.draw.plot import Axis, Plane
 from scaleout.views.collectives.words import size
 
 HEAD = "What one rank has sent"
+# Of the wide picture, in CSS pixels from its left: the bar, its width, what is written beside it, the curve, the end.
+BAR, BAR_WIDTH, BESIDE, CURVE, END = 82, 38, 130, 152, 256
+ROOF, BASE = 58.0, 302.0  # top and bottom of both
+BELOW = 15  # from the bottom to the words under it; from one line to the next
+TALL = 19  # of the bar on a phone
 
 
 @dataclass(frozen=True)
@@ -56,52 +61,56 @@ class Sent:
 
 def wide(sending: Sent, x: float, locked: bool = False) -> str:
     """262 wide and 346 high, from x on."""
-    base, roof, bar = 302.0, 58.0, x + 82
+    bar, middle = x + BAR, x + BAR + BAR_WIDTH / 2
 
     def y_at(messages: float) -> float:
-        return base - (base - roof) * messages / sending.top
+        return BASE - (BASE - ROOF) * messages / sending.top
 
     levels = [_level(sending, x, y_at, 1, f"{size(sending.message)}: the message" if sending.top <= 8 else "")]
     if sending.top <= 3:
         levels.append(_level(sending, x, y_at, 2, size(2 * sending.message) + _limit(sending, locked)))
-    body = [svg.text(x + 4, 14, HEAD, bold=True), svg.line(x + 82, base, x + 256, base, "muted")]
+    body = [svg.text(x + 4, 14, HEAD, bold=True), svg.line(bar, BASE, x + END, BASE, "muted")]
     if locked:
-        body.append(_outline(bar, roof, 38, base - roof))
-        body.append(svg.text(x + 101, base + 15, "each rank", anchor="middle", fill="muted", size=svg.SMALLEST))
+        body.append(_outline(bar, ROOF, BAR_WIDTH, BASE - ROOF))
+        body.append(svg.text(middle, BASE + BELOW, "each rank", anchor="middle", fill="muted", size=svg.SMALLEST))
     else:
         spans = _spans(sending)
-        body += [_block(k, bar, y_at(end), 38, y_at(start) - y_at(end) - 1.6, sending) for k, start, end in spans]
-        body += _empty(sending, lambda low, high: (bar + 0.7, y_at(high) + 0.8, 36.6, y_at(low) - y_at(high) - 2.4))
-        body += _brackets(sending, spans, x, y_at) + _curve(sending, x, y_at, base, roof)
-    return "".join([*body, *levels, guess.mark(sending.stops(y_at), (x + 74, x + 256))])
+        body += [
+            _block(k, bar, y_at(end), BAR_WIDTH, y_at(start) - y_at(end) - 1.6, sending) for k, start, end in spans
+        ]
+        empty = bar + 0.7, BAR_WIDTH - 1.4
+        body += _empty(sending, lambda low, high: (empty[0], y_at(high) + 0.8, empty[1], y_at(low) - y_at(high) - 2.4))
+        body += _brackets(sending, spans, x, y_at) + _curve(sending, x, y_at)
+    return "".join([*body, *levels, guess.mark(sending.stops(y_at), (bar - 8, x + END))])
 
 
 def narrow(sending: Sent, y: float, locked: bool = False) -> str:
-    """358 wide and 54 high, from y down."""
-    end, bar = 338.0, y + 19
+    """As wide as a phone and 54 high, from y down."""
+    end, bar = svg.NARROW - 20.0, y + TALL
 
     def x_at(messages: float) -> float:
         return 1 + end * messages / sending.top
 
     body = [svg.text(0, y + 12, HEAD, bold=True, size=svg.SMALL)]
     if locked:
-        body.append(_outline(1, bar, end, 19))
+        body.append(_outline(1, bar, end, TALL))
     else:
         words = f"{size(sending.so_far)} of {sending.in_all}"
-        body.append(svg.text(358, y + 12, words, anchor="end", bold=True, size=svg.SMALL))
+        body.append(svg.text(svg.NARROW, y + 12, words, anchor="end", bold=True, size=svg.SMALL))
         body += [
-            _block(k, x_at(start), bar, x_at(end) - x_at(start) - 1.2, 19, sending) for k, start, end in _spans(sending)
+            _block(k, x_at(start), bar, x_at(end) - x_at(start) - 1.2, TALL, sending)
+            for k, start, end in _spans(sending)
         ]
-        body += _empty(sending, lambda low, high: (x_at(low) + 0.6, bar + 0.6, x_at(high) - x_at(low) - 2, 17.8))
+        body += _empty(sending, lambda low, high: (x_at(low) + 0.6, bar + 0.6, x_at(high) - x_at(low) - 2, TALL - 1.2))
     if sending.top <= 12:
-        body.append(svg.line(x_at(1), bar - 3, x_at(1), bar + 22, "ink"))
-        body.append(svg.text(x_at(1) + 3, bar + 31, size(sending.message), fill="muted", size=svg.SMALLEST))
+        body.append(svg.line(x_at(1), bar - 3, x_at(1), bar + TALL + 3, "ink"))
+        body.append(svg.text(x_at(1) + 3, bar + TALL + 12, size(sending.message), fill="muted", size=svg.SMALLEST))
     ends = size(sending.top * sending.message)
     longer = ends + (_limit(sending, locked) if sending.top == 2 else "")
-    if svg.measure(size(sending.message) + longer, 11) < end - x_at(1) - 10:
+    if svg.measure(size(sending.message) + longer, svg.SMALLEST) < end - x_at(1) - 10:
         ends = longer
-    body.append(svg.text(end + 2, bar + 31, ends, anchor="end", fill="muted", size=svg.SMALLEST))
-    body.append(guess.mark(sending.stops(x_at), (bar - 6, bar + 26), "x"))
+    body.append(svg.text(end + 2, bar + TALL + 12, ends, anchor="end", fill="muted", size=svg.SMALLEST))
+    body.append(guess.mark(sending.stops(x_at), (bar - 6, bar + TALL + 7), "x"))
     return "".join(body)
 
 
@@ -112,10 +121,7 @@ def _limit(sending: Sent, locked: bool) -> str:
 
 
 def _outline(x: float, y: float, width: float, height: float) -> str:
-    return (
-        f'<rect x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(width)}" height="{svg.num(height)}" rx="2" '
-        f'fill="none" stroke="{svg.colour("muted")}" stroke-dasharray="2.5 2.5"/>'
-    )
+    return svg.frame(x, y, width, height, dash="2.5 2.5", rounded=2)
 
 
 def _spans(sending: Sent) -> list[tuple[int, float, float]]:
@@ -145,8 +151,8 @@ def _empty(sending: Sent, place) -> list[str]:
 
 def _level(sending: Sent, x: float, y_at, messages: float, words: str) -> str:
     y, dash = y_at(messages), "5 4" if messages > 1 else ""
-    return svg.line(x + 122, y, x + 256, y, "muted" if dash else "grid", 1, dash) + svg.text(
-        x + 258, y - 5, words, anchor="end", fill="muted", size=svg.SMALLEST, bold=bool(dash), halo=True
+    return svg.line(x + BESIDE - 8, y, x + END, y, "muted" if dash else "grid", 1, dash) + svg.text(
+        x + END + 2, y - 5, words, anchor="end", fill="muted", size=svg.SMALLEST, bold=bool(dash), halo=True
     )
 
 
@@ -158,12 +164,20 @@ def _brackets(sending: Sent, spans: list[tuple[int, float, float]], x: float, y_
         room = int((bottom - top) // 14)
         if room < 1:
             continue
-        parts.append(f'<path d="M{x + 77:g} {bottom:.1f}h-5V{top:.1f}h5" fill="none" stroke="{svg.colour("muted")}"/>')
+        parts.append(
+            f'<path d="M{x + BAR - 5:g} {bottom:.1f}h-5V{top:.1f}h5" fill="none" stroke="{svg.colour("muted")}"/>'
+        )
         y = (top + bottom) / 2 + 4 - 7 * (min(room, len(words)) - 1)
         for i, text in enumerate(words[:room]):
             parts.append(
                 svg.text(
-                    x + 67, y + 14 * i, text, anchor="end", fill="muted" if i else "ink", size=svg.SMALLEST, bold=not i
+                    x + BAR - BELOW,
+                    y + 14 * i,
+                    text,
+                    anchor="end",
+                    fill="muted" if i else "ink",
+                    size=svg.SMALLEST,
+                    bold=not i,
                 )
             )
     return parts
@@ -194,12 +208,13 @@ def _free(y: float, middles: list[float]) -> float:
     return above if any(below - 21 < middle < below + 22 for middle in middles) and above > 36 else below
 
 
-def _curve(sending: Sent, x: float, y_at, base: float, roof: float) -> list[str]:
+def _curve(sending: Sent, x: float, y_at) -> list[str]:
     """The total by number of ranks, with a dot at the present one, and how far the bar is."""
-    plane = Plane(x + 152, roof, 98, base - roof, Axis(1, 10), Axis(0, sending.top))
+    plane = Plane(x + CURVE, ROOF, END - CURVE - 6, BASE - ROOF, Axis(1, 10), Axis(0, sending.top))
+    under, beside = BASE + BELOW, x + BESIDE
     dot_x, dot_y = plane.at_x(log2(sending.ranks)), y_at(sending.total)
     parts = [plane.curve([(log2(p), total) for p, total in sending.curve], "c4", 2.2)]
-    parts.append(svg.line(x + 122, dot_y, dot_x, dot_y, "c4", 1.3, "3 3", mark="level"))
+    parts.append(svg.line(beside - 8, dot_y, dot_x, dot_y, "c4", 1.3, "3 3", mark="level"))
     parts.append(
         svg.group(
             dot_x,
@@ -208,8 +223,8 @@ def _curve(sending: Sent, x: float, y_at, base: float, roof: float) -> list[str]
             "dot",
         )
     )
-    at_right = dot_x > x + 200
-    text_x, anchor = (x + 258, "end") if at_right else (dot_x + 12, "start")
+    at_right = dot_x > x + CURVE + 48
+    text_x, anchor = (x + END + 2, "end") if at_right else (dot_x + 12, "start")
     low = _free(dot_y, [y_at(k) - 9 for k in (1, 2) if k == 1 or sending.top <= 3])
     parts.append(svg.text(text_x, low, sending.in_all, anchor=anchor, bold=True, halo=True))
     parts.append(
@@ -219,15 +234,18 @@ def _curve(sending: Sent, x: float, y_at, base: float, roof: float) -> list[str]
         parts.append(
             svg.text(
                 plane.at_x(log2(p)) + 6 * (p == 1024),
-                base + 15,
+                under,
                 f"{p:,}",
                 anchor=anchor,
                 fill="muted",
                 size=svg.SMALLEST,
             )
         )
-    parts.append(svg.text(x + 101, base + 15, "now", anchor="middle", fill="muted", size=svg.SMALLEST))
-    parts.append(svg.text(x + 201, base + 30, "by number of ranks", anchor="middle", fill="muted", size=svg.SMALLEST))
-    parts.append(svg.text(x + 130, base - 20, size(sending.so_far), bold=True, halo=True))
-    parts.append(svg.text(x + 130, base - 6, "so far", fill="muted", size=svg.SMALLEST, halo=True))
+    for at_x, at_y, words in (
+        (x + BAR + BAR_WIDTH / 2, under, "now"),
+        (plane.left + plane.width / 2, under + BELOW, "by number of ranks"),
+    ):
+        parts.append(svg.text(at_x, at_y, words, anchor="middle", fill="muted", size=svg.SMALLEST))
+    parts.append(svg.text(beside, BASE - 20, size(sending.so_far), bold=True, halo=True))
+    parts.append(svg.text(beside, BASE - 6, "so far", fill="muted", size=svg.SMALLEST, halo=True))
     return parts

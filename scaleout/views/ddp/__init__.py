@@ -10,17 +10,14 @@ from math import ceil, fsum, inf, nextafter
 from typing import cast
 
 from scaleout.collectives import nccl
-from scaleout.memory import allocator
 from scaleout.memory.states import states
 from scaleout.spec import topology
-from scaleout.spec.devices import DEVICES
 from scaleout.spec.hardware import COMPUTE_SHARE
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.replicas import Replicas, powersgd_ratio
-from scaleout.spec.transformer import PRESETS
 from scaleout.timing.ddp import MIB, Timeline
 from scaleout.timing.job import Step, step
 from scaleout.views import base, guess, more, play, select, slider, toggle
@@ -45,7 +42,7 @@ CONTROLS = (
           step=1),
     play("moment", "Time", MOMENTS, 0, MOMENTS),
     slider("batch", "Micro-batch: sequences per GPU", 16, 1, 64, log=True),
-    select("link", "Joined by", "ethernet-100g", [(key, words) for key, (*_, words) in LINKS.items()]),
+    select("link", "Connected by", "ethernet-100g", [(key, words) for key, (*_, words) in LINKS.items()]),
     select("compression", "Compression of gradients", "none", COMPRESSION),
     slider("ranks", "GPUs (ranks)", 16, 1, 512, log=True),
     *more(
@@ -65,11 +62,9 @@ SIZES, PASSES = (next(control for control in CONTROLS if control.name == name) f
 
 
 @dataclass(frozen=True)
-class Setting(base.Setting, remembered=128):
+class Setting(base.ModelSetting, remembered=128):
     """What a reader chose. Everything but `link` and `ranks` decides what computes when; those two decide the wire."""
 
-    model: str
-    device: str
     program: str
     batch: int
     bucket: int
@@ -83,12 +78,12 @@ class Setting(base.Setting, remembered=128):
     @property
     def seq(self) -> int:
         """Tokens per sequence."""
-        return PRESETS[self.model].tokens(TOKENS)
+        return self.shape.tokens(TOKENS)
 
     @property
     def ratio(self) -> float:
         """How many times smaller the messages are than fp32 gradients."""
-        return {"none": 1.0, "bf16": 2.0}.get(self.compression) or powersgd_ratio(PRESETS[self.model])
+        return {"none": 1.0, "bf16": 2.0}.get(self.compression) or powersgd_ratio(self.shape)
 
     @cached_property
     def cluster(self) -> topology.Cluster:
@@ -96,7 +91,7 @@ class Setting(base.Setting, remembered=128):
         full."""
         node_gpus, node_link, adapters, rdma, _ = LINKS[self.link]
         nodes = ceil(self.ranks / node_gpus)
-        device_link = DEVICES[self.device].link
+        device_link = self.card.link
         return topology.cluster(nodes, ceil(self.ranks / nodes), device_link, node_link, adapters, rdma)
 
     @cached_property
@@ -105,9 +100,9 @@ class Setting(base.Setting, remembered=128):
             None if self.bucket == SIZES.default else self.bucket * MIB, not self.no_sync, self.overlap, self.ratio
         )
         return Job(
-            PRESETS[self.model],
+            self.shape,
             self.seq,
-            DEVICES[self.device],
+            self.card,
             self.cluster,
             self.batch,
             Layout(dp=self.cluster.ranks, micro_batches=self.accumulation),
@@ -154,13 +149,12 @@ def _seen(setting: Setting, part: float) -> dict:
 @kept  # for both widths, and each moment
 def _result(setting: Setting) -> dict:
     """What is the same at every width and moment."""
-    shape, device = PRESETS[setting.model], DEVICES[setting.device]
-    states_bytes = sum(states(shape, setting.job.recipe, Layout()).values())
+    states_bytes = sum(states(setting.shape, setting.job.recipe, Layout()).values())
     values = {
         **_values(setting, setting.step),
         "states_gb": states_bytes / 1e9,
-        "usable_gb": allocator.usable(device.memory_bytes) / 1e9,
-        "states_fit": allocator.fits(states_bytes, device.memory_bytes),
+        "usable_gb": setting.usable / 1e9,
+        "states_fit": states_bytes <= setting.usable,
     }
     return {
         "sentence": words.sentence(setting, values),

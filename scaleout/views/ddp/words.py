@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from scaleout.spec.devices import DEVICES
 from scaleout.spec.hardware import COMPUTE_SHARE
 from scaleout.spec.program import PROGRAMS
 from scaleout.views import lever
 from scaleout.views.choices import NAMES
 from scaleout.views.ddp.levers import WORTH
 from scaleout.views.lever import Lever
-from scaleout.words.amounts import quantity, took
+from scaleout.words.amounts import count, quantity, took
 
 
 def sentence(setting, values: dict) -> str:
     """The result, and what causes it."""
-    start = f"{NAMES[setting.model]} on {_gpus(setting.ranks)}: a step takes {took(values['step_seconds'])}"
+    start = f"{NAMES[setting.model]} on {count(setting.ranks, 'GPU')}: a step takes {took(values['step_seconds'])}"
     text = f"{start}. One GPU has nothing to exchange: use two or more."
     if setting.ranks > 1:
         exposed = f"{took(values['exposed_seconds'])} ({values['exposed_percent']:.1f}%)"
@@ -28,7 +27,7 @@ def sentence(setting, values: dict) -> str:
     extra = " with DDP's buckets" if setting.ranks > 1 else ""
     return (
         f"{text} But the states need {quantity(values['states_gb'])} GB{extra}, and one "
-        f"{DEVICES[setting.device].name} has {quantity(values['usable_gb'])} usable GB: use **ZeRO**."
+        f"{setting.card.name} has {quantity(values['usable_gb'])} usable GB: use **ZeRO**."
     )
 
 
@@ -53,10 +52,6 @@ def advice(best: Lever | None, efficiency: float) -> str:
     """The one lever worth trying where the `efficiency` is reached."""
     best = best.giving(f"{best.after.efficiency:.0%} efficiency") if best else None
     return lever.sentence(best, f"No single change here adds two points to the efficiency of {efficiency:.0%}.")
-
-
-def _gpus(count: int) -> str:
-    return f"{count} GPU{'s' if count > 1 else ''}"
 
 
 def law(setting, values: dict) -> list[str]:

@@ -36,7 +36,7 @@ CONTROLS = (
         select("model", "Model", "llama-3-8b", [(key, NAMES[key]) for key in MODELS]),
         select("device", "GPU", "h100-sxm", cards()),
         select("ranks", "GPUs (ranks)", "16", _POWERS[:11]),
-        select("link", "Joined by", "node-ib", [(key, words) for key, (*_, words) in LINKS.items()]),
+        select("link", "Connected by", "node-ib", [(key, words) for key, (*_, words) in LINKS.items()]),
         slider("prefetch", "Units prefetched", 1, 0, 4),
         select("over", "Shard over", "all", list(SHARD_GROUPS.items())),
         select("seq", "Tokens per sequence", "4096", _POWERS[7:15]),
@@ -121,17 +121,17 @@ def _levers(setting: Setting, values: dict) -> dict:
 def _values(setting: Setting) -> dict:
     account, time = setting.account, setting.time
     line, moment = setting.line, account.peak_moment
-    sent = volume(PRESETS[setting.model], setting.sharding)
+    sent = volume(setting.shape, setting.sharding)
     healthy = setting.waiting <= EXPOSED
-    verdict = allocator.verdict(account.peak_bytes, setting.memory_bytes) if setting.host_fits else "does not fit"
+    verdict = allocator.verdict(account.peak_bytes, setting.card.memory_bytes) if setting.host_fits else "does not fit"
     return {
         "peak_gib": account.peak_bytes / GIB,
         "peak_gb": account.peak_bytes / 1e9,
         "peak_phase": moment.phase,
         "peak_unit": moment.unit,
-        "device_gib": setting.memory_bytes / GIB,
-        "usable_gib": allocator.usable(setting.memory_bytes) / GIB,
-        "spare_percent": 100 * (1 - account.peak_bytes / allocator.usable(setting.memory_bytes)),
+        "device_gib": setting.card.memory_bytes / GIB,
+        "usable_gib": setting.usable / GIB,
+        "spare_percent": 100 * (1 - account.peak_bytes / setting.usable),
         **{
             f"{name}_gib": sum(moment.held.get(kind, 0) for kind in kinds) / GIB
             for name, (*_, kinds) in fsdp_hill.STACK.items()
@@ -154,7 +154,7 @@ def _values(setting: Setting) -> dict:
         "overlap_fraction": line.overlap_fraction,
         "tokens_per_second": time.tokens_per_second,
         "mfu": time.mfu,
-        "units": sum(times for _, times in alike(PRESETS[setting.model], setting.sharding)),
+        "units": sum(times for _, times in alike(setting.shape, setting.sharding)),
         "gathers": line.gathers,
         "scatters": line.scatters,
         "sent_gb": sent["total"] / 1e9,

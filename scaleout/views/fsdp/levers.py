@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import ceil, log2
 
-from scaleout.memory.allocator import usable, verdict
+from scaleout.memory.allocator import verdict
 from scaleout.spec.hardware import NODE_HOST_BYTES
 from scaleout.views.lever import Change
 from scaleout.words.amounts import count, listed, quantity
@@ -57,7 +57,7 @@ def _fitting(setting) -> str:
         return f"{NOTHING} Split the layers themselves (tensor or pipeline parallel)."
     if not tried.host_fits:
         return "Nothing here frees enough CPU memory: shard over more GPUs."
-    may = verdict(tried.account.peak_bytes, tried.memory_bytes) == "may fit"
+    may = verdict(tried.account.peak_bytes, tried.card.memory_bytes) == "may fit"
     still = "which may fit" if may else "still too much"
     return f"Even {listed(pulled)} {'give' if len(pulled) > 1 else 'gives'} {_gib(tried)} GiB, {still}."
 
@@ -73,7 +73,7 @@ def _for_memory(setting) -> Change | None:
     if not setting.host_fits and setting.over == "node" and setting.ranks > 8:
         return "sharding over all GPUs", {"over": "all"}
     sizes = {group: sum(peak.get(kind, 0) for kind in kinds) for group, kinds in GROUPS.items()}
-    excess = sum(peak.values()) - usable(setting.memory_bytes)
+    excess = sum(peak.values()) - setting.usable
     for group in sorted(sizes, key=lambda group: -sizes[group]):
         lever = _LEVERS[group](setting, sizes[group], excess)
         if lever:
@@ -85,7 +85,7 @@ def _states(setting, peak_bytes: float, excess: float) -> Change | None:
     if setting.over == "node" and setting.ranks > 8:
         return "sharding over all GPUs", {"over": "all"}
     if setting.ranks < MOST_GPUS:
-        left = max(peak_bytes - excess, 0.3 * setting.memory_bytes)
+        left = max(peak_bytes - excess, 0.3 * setting.card.memory_bytes)
         gpus = min(MOST_GPUS, setting.ranks * 2 ** max(1, ceil(log2(peak_bytes / left))))
         return f"{gpus:,} GPUs", {"ranks": gpus}
     return ("CPU offload", {"offload": True}) if not setting.offload else None

@@ -9,7 +9,6 @@ from scaleout.draw import fsdp_hill, fsdp_life, fsdp_names, fsdp_units, guess, l
 from scaleout.draw.fsdp_names import Label
 from scaleout.draw.fsdp_units import Strip
 from scaleout.draw.plot import Axis, Plane, time_axis
-from scaleout.memory import allocator
 from scaleout.views.base import kept
 from scaleout.views.fsdp import moments, record
 from scaleout.words.amounts import quantity, short, took
@@ -19,7 +18,7 @@ MARGIN = 4
 ABOVE = 1.26  # of the axis over the GPU's memory, so that a guess beyond it can be drawn
 RANKS = 40  # CSS pixels down to the names of the ranks
 LEAST = 0.002  # share of the peak below which a layer is not named
-FEW, CORNER = (
+FEW_UNITS, CORNER = (
     8,
     0.8,
 )  # units that leave the corners of their strip free, and as much of forward's and of backward's time
@@ -85,10 +84,10 @@ def picture(setting, moment: int, values: dict, width: int, run: dict | None, sa
 
 def locked(setting, moment: int, width: int) -> str:
     """What runs when, and how much a GPU has; not what it holds."""
-    card = setting.memory_bytes / GIB
+    card = setting.card.memory_bytes / GIB
     frame = _Frame(setting, moment, width, ABOVE * card, [])
     label = "The life of a unit, and when each unit is unsharded; the memory of one GPU is the question."
-    return frame.figure(_asked(setting, frame.plane, frame.unit, width), card, label, None)
+    return frame.figure(_question(setting, frame.plane, frame.unit, width), card, label, None)
 
 
 # --- what a GPU holds -------------------------------------------------------------------------------------------------
@@ -123,24 +122,23 @@ def _hill(setting, plane: Plane, unit: float, width: int) -> str:
             bar,
             fsdp_names.poles(steps, plane, unit, others, places.font),
             *inside.values(),
-            _beside(setting, plane, unit, places, rows),
+            _labels_beside_bar(setting, plane, unit, places, rows),
         ]
     )
 
 
-def _asked(setting, plane: Plane, unit: float, width: int) -> str:
+def _question(setting, plane: Plane, unit: float, width: int) -> str:
     """In place of the fullest moment: what it may consist of."""
     places, left = PLACES[width], plane.right + GAP
     rows = [Label(plane.top, "at the peak?", bold=True)]
     rows += [Label(plane.bottom - k, words, "muted") for k, words in enumerate(_names(width).values())][::-1]
-    box = f'x="{svg.num(left)}" y="{svg.num(plane.top)}" width="{places.bar}" height="{svg.num(plane.height)}"'
-    empty = f'<rect {box} fill="none" stroke="{svg.colour("muted")}" stroke-dasharray="3 3"/>'
-    return empty + _beside(setting, plane, unit, places, rows)
+    empty = svg.frame(left, plane.top, places.bar, plane.height, dash="3 3")
+    return empty + _labels_beside_bar(setting, plane, unit, places, rows)
 
 
-def _beside(setting, plane: Plane, unit: float, places: Places, rows: list[Label]) -> str:
+def _labels_beside_bar(setting, plane: Plane, unit: float, places: Places, rows: list[Label]) -> str:
     """Words on the right of the bar, those of the GPU's memory among them."""
-    limits = {"this GPU": setting.memory_bytes, "usable": allocator.usable(setting.memory_bytes)}
+    limits = {"this GPU": setting.card.memory_bytes, "usable": setting.usable}
     for words, limit_bytes in limits.items():
         y = plane.at_y(limit_bytes / unit)
         if plane.top + 1 < y:
@@ -277,12 +275,12 @@ class _Frame:
 
     def _waits(self) -> str:
         """On the right of what is computed: what is exposed."""
-        said = fsdp_units.waits(self.timeline, self.strip.seconds)
+        exposed_words = fsdp_units.waits(self.timeline, self.strip.seconds)
         x, last, pitch = self.plane.right + GAP, self.lanes.y + 10, self.places.font + 2
-        look = ("accent", True) if len(said) > 1 else ("muted", False)
+        look = ("accent", True) if len(exposed_words) > 1 else ("muted", False)
         return "".join(
             svg.text(x, last - pitch * k, words, size=self.places.font, fill=look[0], bold=look[1])
-            for k, words in enumerate(reversed(said))
+            for k, words in enumerate(reversed(exposed_words))
         )
 
     def _ends(self, last: str, count: int) -> str:
@@ -298,10 +296,10 @@ class _Frame:
             svg.text(right, y, labels.cut(words, right - 3, svg.SMALLEST), anchor="end", size=svg.SMALLEST, fill=fill)
             for y, words, fill in ends
         ]
-        turn, done = self.setting.lives[0][-1].forward[1], self.timeline.passes[-1][1]
-        for words, start, end, anchor in (("forward", 0.0, turn, "start"), ("backward", turn, done, "end")):
+        turn, backward_end = self.setting.lives[0][-1].forward[1], self.timeline.passes[-1][1]
+        for words, start, end, anchor in (("forward", 0.0, turn, "start"), ("backward", turn, backward_end, "end")):
             x = strip.at(start) + 3 if anchor == "start" else strip.at(end) - 3
-            if count >= FEW and svg.measure(words, svg.SMALLEST) < CORNER * (strip.at(end) - strip.at(start)):
+            if count >= FEW_UNITS and svg.measure(words, svg.SMALLEST) < CORNER * (strip.at(end) - strip.at(start)):
                 y = strip.y + strip.height - 3
                 marks.append(svg.text(x, y, words, anchor=anchor, fill="muted", size=svg.SMALLEST, halo=True))
         return "".join(marks)
@@ -315,10 +313,10 @@ class _Frame:
     def _held_words(self, card: float, gib_now: float | None) -> str:
         """The title of the chart of memory; now, and a GPU whose memory lies above the axis."""
         title = f"Memory of one GPU, {_unit(self.unit)}"
-        now = "" if gib_now is None else f"now {_amount(gib_now * GIB / self.unit)}"
+        now_words = "" if gib_now is None else f"now {_amount(gib_now * GIB / self.unit)}"
         beyond = "" if self._inside(card) else f"this GPU has {quantity(card)}"
         x = MARGIN + svg.measure(title, svg.FONT, True) + 6
-        words = "; ".join(part for part in (now, beyond) if part)
+        words = "; ".join(part for part in (now_words, beyond) if part)
         return svg.text(MARGIN, self.held_at, title, bold=True) + svg.text(x, self.held_at, words, size=svg.SMALL)
 
     def _inside(self, gib: float) -> bool:
@@ -330,7 +328,7 @@ class _Frame:
     def _limits(self, card: float) -> str:
         """What the GPU reports, and what of it is usable, through the bar too."""
         right = self.plane.right + GAP + self.places.bar
-        looks = ((card, 2, "5 4"), (allocator.usable(self.setting.memory_bytes) / GIB, 1, "2 3"))
+        looks = ((card, 2, "5 4"), (self.setting.usable / GIB, 1, "2 3"))
         return "".join(
             svg.line(self.plane.left, self._y_at(gib), right, self._y_at(gib), "accent", width, dash)
             for gib, width, dash in looks

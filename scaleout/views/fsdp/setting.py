@@ -11,14 +11,12 @@ from scaleout.memory import allocator
 from scaleout.memory.activations import Sizes, block_kept
 from scaleout.memory.fsdp import FsdpAccount, fsdp_account
 from scaleout.spec import topology
-from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import program
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.replicas import Replicas
 from scaleout.spec.sharding import Sharding
-from scaleout.spec.transformer import PRESETS
 from scaleout.timing import fsdp_lives
 from scaleout.timing.fsdp_lives import Life
 from scaleout.timing.fsdp_short import ShortTimeline
@@ -36,11 +34,9 @@ ALIKE = ("ib", "h100-sxm", "compiled")  # the link, the device and the program, 
 
 
 @dataclass(frozen=True)
-class Setting(base.Setting):
+class Setting(base.TextSetting):
     """What a reader chose; what follows from it is made once."""
 
-    model: str
-    device: str
     ranks: int
     link: str
     wrap: str
@@ -48,7 +44,6 @@ class Setting(base.Setting):
     prefetch: int
     over: str
     batch: int
-    seq: int
     checkpointing: str
     precision: str
     offload: bool
@@ -58,11 +53,6 @@ class Setting(base.Setting):
     def gathers(self) -> bool:
         """Whether there is anything to gather: from other GPUs, or from the host."""
         return self.ranks > 1 or self.offload
-
-    @cached_property
-    def tokens(self) -> int:
-        """Tokens per sequence: no more than a table of positions has rows."""
-        return PRESETS[self.model].tokens(self.seq)
 
     @cached_property
     def job(self) -> Job:
@@ -76,9 +66,9 @@ class Setting(base.Setting):
             offload="parameters" if self.offload else "none",
         )
         node_gpus, node_link, adapters, rdma, _ = LINKS[self.link]
-        device, gpus = DEVICES[self.device], min(node_gpus, self.ranks)
+        device, gpus = self.card, min(node_gpus, self.ranks)
         return Job(
-            PRESETS[self.model],
+            self.shape,
             self.tokens,
             device,
             topology.cluster(self.ranks // gpus, gpus, device.link, node_link, adapters, rdma),
@@ -99,7 +89,7 @@ class Setting(base.Setting):
         if (self.link, self.device, self.program) != ALIKE:
             return self.other(**dict(zip(("link", "device", "program"), ALIKE, strict=True))).account
         recipe = Recipe(precision="fp32", checkpointing=self.checkpointing)
-        return fsdp_account(PRESETS[self.model], self.batch, self.tokens, recipe, self.sharding)
+        return fsdp_account(self.shape, self.batch, self.tokens, recipe, self.sharding)
 
     @property
     def time(self) -> Step:
@@ -111,13 +101,9 @@ class Setting(base.Setting):
         return cast("ShortTimeline", self.time.timeline).updated(self.time.parts["update"])
 
     @property
-    def memory_bytes(self) -> int:
-        return DEVICES[self.device].memory_bytes
-
-    @property
     def fits(self) -> bool:
         """Whether a GPU has usable memory for it, and its node's host for what is offloaded."""
-        return allocator.fits(self.account.peak_bytes, self.memory_bytes) and self.host_fits
+        return allocator.fits(self.account.peak_bytes, self.card.memory_bytes) and self.host_fits
 
     @cached_property
     def host_fits(self) -> bool:
@@ -150,7 +136,7 @@ class Setting(base.Setting):
     def unit(self) -> fsdp_life.Unit:
         """The unit that is followed, on as many ranks as are drawn."""
         recipe = Recipe(precision="fp32" if self.precision == "fp32" else "bf16")
-        z = Sizes(PRESETS[self.model], self.batch, self.tokens, recipe, Layout())
+        z = Sizes(self.shape, self.batch, self.tokens, recipe, Layout())
         kept_bytes = sum(block_kept(z, self.checkpointing).values())
         all_bytes = sum(block_kept(z, "none").values())
         ranks = min(fsdp_life.DRAWN, self.sharding.ranks)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from scaleout.spec.devices import DEVICES
-from scaleout.spec.transformer import PRESETS, total_parameters
+from scaleout.spec.transformer import total_parameters
 from scaleout.views.choices import NAMES
 from scaleout.views.fsdp.levers import lever, roomier
 from scaleout.words.amounts import adding_up, quantity, took
@@ -17,7 +16,7 @@ GATHERED = ("unsharded weights", "unsharded gradients", "buffers")
 
 def sentence(setting, values: dict) -> str:
     """The memory of one GPU, and whether the job fits and is fast. setting: of the view."""
-    gpus = f"{setting.ranks:,} {DEVICES[setting.device].name}"
+    gpus = f"{setting.ranks:,} {setting.card.name}"
     peak, usable = (quantity(values[name]) for name in ("peak_gib", "usable_gib"))
     peak = f"{peak} of {usable} GiB" if values["fits"] else f"{peak} GiB ({usable} usable)"
     first = f"{NAMES[setting.model]} on {gpus} peaks at {peak}, {PHASE_WORDS[values['peak_phase']]}. "
@@ -86,7 +85,7 @@ def law(setting, values: dict) -> list[str]:
 def slips(setting, values: dict) -> list[tuple[float, str]]:
     """Peaks in GiB that likely mistakes give, and which."""
     split, gathered, never = parts(values)
-    states = 16 * total_parameters(PRESETS[setting.model]) / GIB
+    states = 16 * total_parameters(setting.shape) / GIB
     return [
         (split + gathered, "sharded states and unsharded units, without activations"),
         (split, "the sharded states alone"),

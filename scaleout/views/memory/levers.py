@@ -24,12 +24,12 @@ def advice(setting, places: Places) -> Lever | None:
     large = [kind for kind in kinds if kinds[kind] > LEAST_SAVING * peak_bytes]
     for kind in sorted(large, key=lambda kind: -kinds[kind]):
         saving = []
-        for found in lever.tried(setting, _levers(kind, setting, places)):
-            if found.after.peak_bytes <= (1 - LEAST_SAVING) * peak_bytes:
-                if found.after.fits:
-                    return found
-                saving.append(found)
-        best = best or min(saving, key=lambda found: found.after.peak_bytes, default=None)
+        for candidate in lever.tried(setting, _levers(kind, setting, places)):
+            if candidate.after.peak_bytes <= (1 - LEAST_SAVING) * peak_bytes:
+                if candidate.after.fits:
+                    return candidate
+                saving.append(candidate)
+        best = best or min(saving, key=lambda candidate: candidate.after.peak_bytes, default=None)
     return best
 
 

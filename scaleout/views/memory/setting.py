@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from scaleout.draw.kinds import apart
-from scaleout.memory import allocator
 from scaleout.memory.accounts import Account, account
 from scaleout.memory.states import rank_parameters
 from scaleout.memory.tape import MOMENTS
-from scaleout.spec.devices import DEVICES, Device
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
-from scaleout.spec.transformer import PRESETS, Shape
 from scaleout.views import base
 
 FULLEST = len(MOMENTS) + 1  # place on the control, after the moments themselves: the one that the sentence is of
@@ -33,15 +30,12 @@ class Look(base.Setting):
 
 
 @dataclass(frozen=True)
-class Setting(base.Setting):
+class Setting(base.TextSetting):
     """What one GPU trains. gpus: data parallel; seq, tp: at most, for a model has its positions and its heads."""
 
-    model: str
     optimizer: str
     checkpointing: str
     batch: int
-    device: str
-    seq: int
     gpus: int
     zero: int
     tp: int
@@ -49,24 +43,6 @@ class Setting(base.Setting):
     attention: str
     loss: str
     adapter: str
-
-    @property
-    def shape(self) -> Shape:
-        return PRESETS[self.model]
-
-    @property
-    def card(self) -> Device:
-        return DEVICES[self.device]
-
-    @property
-    def usable(self) -> int:
-        """Bytes that tensors may take."""
-        return allocator.usable(self.card.memory_bytes)
-
-    @property
-    def tokens(self) -> int:
-        """Tokens per sequence: no more than the model has positions."""
-        return self.shape.tokens(self.seq)
 
     @property
     def degree(self) -> int:

@@ -28,16 +28,12 @@ def sentence(setting, stack: dict[str, int], giga: int) -> str:
     are called."""
     account, largest = setting.account, max(stack, key=lambda name: stack[name])
     share = stack[largest] / account.peak_bytes
+    each = " per GPU" if setting.gpus * setting.degree > 1 else ""
     return (
-        f"{NAMES[setting.model]}{_cut(setting)} needs **{amount(account.peak_bytes, giga)}**{_each(setting)} "
+        f"{NAMES[setting.model]}{_cut(setting)} needs **{amount(account.peak_bytes, giga)}**{each} "
         f"{MOMENTS[account.peak_moment][2]}. {_verdict(setting, giga)} "
         f"{'Most of it' if share > 0.5 else 'The largest part'} is {largest} ({share:.0%})."
     )
-
-
-def _each(setting) -> str:
-    """Whose bytes they are, where there are several GPUs."""
-    return " per GPU" if setting.gpus * setting.degree > 1 else ""
 
 
 def _cut(setting) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from math import fsum
 
+from scaleout.draw.parts import BYTES, sizes
 from scaleout.views import arrange, guess, more, play, select, slider
 from scaleout.views.base import kept
 from scaleout.views.choices import LARGE, LOSSES, NAMES, OF_LOSSES, cards, programs
 from scaleout.views.mesh import acts, levers, nodes, picture, words
-from scaleout.views.mesh.beneath import KINDS
 from scaleout.views.mesh.setting import (
     CHUNKS,
     LINKS,
@@ -158,7 +158,7 @@ def _values(setting: Setting, stage: int) -> dict:
         "tokens_per_second": time.tokens_per_second,
         "held_gb": setting.account.peak_bytes / 1e9,
         "fullest_stage": setting.fullest_stage,
-        "held_gb_by_kind": {name: sum(peak[kind] for kind in kinds) / 1e9 for name, _, kinds in KINDS},
+        "held_gb_by_kind": {kind.name: size / 1e9 for kind, size in sizes(BYTES, peak).items()},
         "fits": setting.fits,
         "usable_gb": setting.usable / 1e9,
     }

@@ -8,6 +8,7 @@ from math import fsum
 
 from scaleout.draw import guess, hatch, svg
 from scaleout.draw.labels import fitting
+from scaleout.draw.parts import BYTES, SECONDS, bar, sizes
 from scaleout.views.mesh import acts
 from scaleout.views.mesh.frame import Frame
 from scaleout.views.mesh.nodes import colour, groups, stage
@@ -19,20 +20,6 @@ CHIP = 27  # height of a chip
 # Of the table: axis, with whom, messages, bytes, link, seconds
 COLUMNS = {svg.WIDE: (4, 36, 272, 352, 366, 596), svg.NARROW: (4, 28, 142, 198, 206, 354)}
 ANCHORS = ("start", "start", "end", "end", "start", "end")
-# A kind of bytes: name, colour, what the account calls it
-KINDS = (
-    ("weights", "c1", ("weights",)), ("gradients", "c6", ("gradients",)), ("optimizer", "c2", ("master", "optimizer")),
-    ("activations", "c3", ("activations",)), ("logits and others", "c8", ("logits", "temporaries")),
-)  # fmt: skip
-# A part of a step: words, what it is made of, colour, and whether it is stripes
-PARTS = (
-    ("compute", ("compute",), "compute", False), ("recomputation", ("recompute",), "compute", True),
-    ("kernel launches", ("launches",), "compute", True), ("exposed TP", ("exposed tensor",), "accent", True),
-    ("exposed CP", ("exposed context",), "accent", True), ("exposed DP", ("exposed data",), "accent", True),
-    ("exposed PP", ("hops",), "accent", True), ("bubble", ("bubble",), "grid", True),
-    ("uneven stages", ("imbalance",), "muted", True), ("update", ("update",), "c2", False),
-    ("host", ("host",), "muted", True), ("stragglers", ("stragglers",), "accent", True),
-)  # fmt: skip
 
 
 # --- the order of the axes --------------------------------------------------------------------------------------------
@@ -48,11 +35,8 @@ def chips(frame: Frame, alive: bool = True) -> str:
         words = chip_words(setting, item)
         wide = max(58.0, svg.measure(words, svg.FONT, bold=True) + 22)
         edge = "accent" if any(axis in setting.crossing for axis in _axes(item)) else "c4"
-        body = (
-            f'<rect x="1" y="1" width="{svg.num(wide - 2)}" height="{CHIP - 2}" rx="{CHIP / 2 - 1}" '
-            f'fill="{svg.colour("paper")}" stroke="{svg.colour(edge)}" stroke-width="2"/>'
-            f"{svg.text(wide / 2, 18, words, anchor='middle', bold=True)}"
-        )
+        body = svg.frame(1, 1, wide - 2, CHIP - 2, edge, 2, fill="paper", rounded=CHIP / 2 - 1)
+        body += svg.text(wide / 2, 18, words, anchor="middle", bold=True)
         if alive:
             label = f"{words}, place in the order of ranks, outermost first"
             parts.append(svg.movable(x, y, body, (wide, CHIP), "order", 0, item, label, f"chip {item}"))
@@ -217,34 +201,13 @@ def seconds(frame: Frame) -> str:
     """The parts of a step's time side by side, hatched where nothing is computed."""
     setting, (x, y, width, high) = frame.setting, frame.band(frame.places.seconds)
     time = setting.time
-    sizes = {words: fsum(time.parts[name] for name in names) for words, names, _, _ in PARTS}
-    large = sorted(
-        (words for words, size in sizes.items() if size > 0.004 * time.seconds), key=lambda part: -sizes[part]
-    )
+    spent = {part: size for part, size in sizes(SECONDS, time.parts).items() if size}
     start = f"step time {took(time.seconds)}, {setting.program_name}"
-    items = [f"{words} {took(sizes[words])}" for words in large]
+    large = sorted(spent, key=spent.__getitem__, reverse=True)
+    items = [f"{part.name} {took(spent[part])}" for part in large if spent[part] > 0.004 * time.seconds]
     ways = [f"{start}: {', '.join(items[:n])}" for n in range(len(items), 0, -1)]
-    parts = [svg.text(x, y - 4, fitting([*ways, start], width), size=svg.SMALL)]
-    for words, _, fill, striped in PARTS:
-        if not sizes[words]:
-            continue
-        wide = width * sizes[words] / time.seconds
-        parts.append(
-            svg.rect(
-                x,
-                y,
-                wide,
-                high,
-                fill,
-                opacity=hatch.PALE if striped else 0.8,
-                title=f"{words} {took(sizes[words])}",
-                mark=f"part {words}",
-            )
-        )
-        if striped:
-            parts.append(hatch.hatched(x, y, wide, high, "muted" if fill == "grid" else fill, f"stripes {words}"))
-        x += wide
-    return "".join(parts)
+    marks, _ = bar((x, y, high, width / time.seconds), spent, took, "part", 0.8)
+    return svg.text(x, y - 4, fitting([*ways, start], width), size=svg.SMALL) + marks
 
 
 def memory(frame: Frame) -> str:
@@ -255,24 +218,13 @@ def memory(frame: Frame) -> str:
     limit = x + usable * unit
     parts = [svg.text(x, y - 4, fitting(_memory_words(setting), width), size=svg.SMALL)]
     parts.append(svg.rect(x, y, usable * unit, high, "grid", opacity=0.45, title="usable memory"))
-    for name, fill, kinds in KINDS:
-        size = sum(peak[kind] for kind in kinds)
-        parts.append(
-            svg.rect(x, y, size * unit, high, fill, title=f"{name}: {amount(size, GIGA)}", mark=f"held {name}")
-        )
-        x += size * unit
-    excess = max(0.0, x - limit)
-    parts.append(svg.rect(limit, y, excess, high, "paper", opacity=0.45, mark="veil"))
-    parts.append(hatch.hatched(limit, y, excess, high, "accent", "over"))
-    parts.append(svg.line(limit, y - 3, limit, y + high + 3, "accent", 2, "4 2", mark="limit"))
-    return "".join(parts)
+    marks, end = bar((x, y, high, unit), sizes(BYTES, peak), amount, "held")
+    return "".join([*parts, marks, hatch.beyond(limit, end, y, high, 3)])
 
 
 def _memory_words(setting) -> list[str]:
     peak_bytes, usable = setting.account.peak_bytes, setting.usable
-    kinds = sorted(
-        ((sum(setting.account.peak[kind] for kind in members), name) for name, _, members in KINDS), reverse=True
-    )
+    kinds = sorted(((size, kind.name) for kind, size in sizes(BYTES, setting.account.peak).items()), reverse=True)
     holder = f"a rank of stage {setting.fullest_stage}" if setting.layout.pp > 1 else "a rank"
     excess = f", {amount(peak_bytes - usable, GIGA)} too much" if peak_bytes > usable else ""
     start = f"memory of {holder}: {amount(peak_bytes, GIGA)} of {amount(usable, GIGA)} usable{excess}"

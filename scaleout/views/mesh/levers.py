@@ -28,19 +28,19 @@ def advice(setting) -> Lever | None:
     if not setting.fits:
         return _fitting(setting, tried, fitting)
 
-    def gain(after) -> float:
-        return after.pace / setting.pace - 1
+    def gain(trial) -> float:
+        return trial.pace / setting.pace - 1
 
     best_gain = max((gain(candidate.after) for candidate in fitting), default=0.0)
     if best_gain <= WORTH:
         return None
     return lever.first(
-        fitting, lambda after: gain(after) >= max(WORTH, NEAR_BEST * best_gain), partial(_gains, setting)
+        fitting, lambda trial: gain(trial) >= max(WORTH, NEAR_BEST * best_gain), partial(_gains, setting)
     )
 
 
-def _gains(setting, after) -> str:
-    times = after.pace / setting.pace
+def _gains(setting, trial) -> str:
+    times = trial.pace / setting.pace
     return f"{f'{quantity(times, 2)} times the' if times > 2 else f'{times - 1:.0%} more'} tokens per second"
 
 

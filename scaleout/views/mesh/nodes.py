@@ -125,11 +125,8 @@ def _wires(frame: Frame, axis: str) -> str:
     width = THICK[0] + (THICK[1] - THICK[0]) * (sent[axis].bytes / most_bytes) ** 0.5
     last, _ = acts.around(setting.layout, look.moment)
     pale = 0.25 if look.moment < acts.MOMENTS and not (last and last.axis == axis) else 1.0
-    return frame.tiles.wires(pairs(frame, axis), colour(setting, axis), width, _aside(frame, axis), pale)
-
-
-def _aside(frame: Frame, axis: str) -> float:
-    return 0.0 if frame.cubic else ASIDE[axis] * (1 if frame.wide else 0.7)
+    aside = 0.0 if frame.cubic else ASIDE[axis] * (1 if frame.wide else 0.7)
+    return frame.tiles.wires(pairs(frame, axis), colour(setting, axis), width, aside, pale)
 
 
 def _packets(frame: Frame) -> str:

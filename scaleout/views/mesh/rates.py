@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import chain, product
 
 from scaleout.draw import svg
+from scaleout.draw.spots import meet
 from scaleout.views.base import kept
 from scaleout.views.mesh import nodes
 from scaleout.views.mesh.frame import Frame
@@ -18,7 +19,7 @@ Line = tuple[float, float, float, float]  # from x, y to x, y
 
 ABOVE = 18.0  # CSS pixels of what stands above the ranks
 ROW = 12  # CSS pixels from line to line of words
-CLEAR, FAR = 5, 16  # CSS pixels that stay free beside a wire, and if it can be beside another axis'
+CLEAR, CLEAR_OF_OTHERS = 5, 16  # CSS pixels that stay free beside a wire, and if it can be beside another axis'
 PARTS = sorted((k / 20 for k in range(3, 18)), key=lambda part: abs(part - 0.5))  # of a wire: tried from its middle
 
 
@@ -38,17 +39,17 @@ def draw(frame: Frame) -> str:
 def _labels(setting, look, width: int) -> str:
     frame = Frame(setting, look, width)
     wires = {axis: [frame.tiles.line(a, b) for a, b in nodes.pairs(frame, axis)] for axis in AXES}
-    taken = [(0.0, 0.0, float(width), ABOVE)]
-    taken += [(x, y, x + frame.tiles.width, y + frame.tiles.height) for x, y in frame.tiles.places.values()]
-    taken += [_around(x, y, (f"node {node}",), anchor, True) for node, _, (x, y, anchor) in frame.panels()]
+    occupied = [(0.0, 0.0, float(width), ABOVE)]
+    occupied += [(x, y, x + frame.tiles.width, y + frame.tiles.height) for x, y in frame.tiles.places.values()]
+    occupied += [_around(x, y, (f"node {node}",), anchor, True) for node, _, (x, y, anchor) in frame.panels()]
     labels = []
     for axis in AXES:
-        others = [line for name in AXES if name != axis for line in wires[name]]
-        place = _place(frame, (axis.upper(), f"{rate(setting, axis)} GB/s"), wires[axis], others, taken)
+        other_wires = [line for name in AXES if name != axis for line in wires[name]]
+        place = _place(frame, (axis.upper(), f"{rate(setting, axis)} GB/s"), wires[axis], other_wires, occupied)
         if place is None:
             continue
         x, y, rows = place
-        taken.append(_around(x, y, rows, "start", False))
+        occupied.append(_around(x, y, rows, "start", False))
         fill = "accent" if axis in setting.crossing else "ink"
         labels += [svg.text(x, y + ROW * k, row, fill=fill, size=svg.SMALLEST) for k, row in enumerate(rows)]
     return "".join(labels)
@@ -62,23 +63,24 @@ def _around(x: float, y: float, rows: tuple[str, ...], anchor: str, bold: bool) 
 
 
 def _place(
-    frame: Frame, texts: tuple[str, str], wires: list[Line], others: list[Line], taken: list[Box]
+    frame: Frame, texts: tuple[str, str], wires: list[Line], other_wires: list[Line], occupied: list[Box]
 ) -> tuple[float, float, tuple[str, ...]] | None:
     """Where a label stands free of tiles, names and wires, in one row or two, and if it can be far from other axes'
     wires; None where there is no such place."""
-    for rows, far in product(((" ".join(texts),), texts), (FAR, CLEAR)):
+    for rows, distance in product(((" ".join(texts),), texts), (CLEAR_OF_OTHERS, CLEAR)):
         wide = max(svg.measure(row, svg.SMALLEST) for row in rows)
-        for x, y in chain.from_iterable(_beside(line, wide, ROW * len(rows)) for line in wires):
+        for x, y in chain.from_iterable(_candidates(line, wide, ROW * len(rows)) for line in wires):
             box = _around(x, y, rows, "start", False)
             inside = box[0] >= 1 and box[2] <= frame.width - 1 and box[3] < frame.places.chips
-            if not inside or any(_overlap(box, place) for place in taken):
+            if not inside or any(meet(box, place) for place in occupied):
                 continue
-            if not any(_near(line, box, CLEAR) for line in wires) and not any(_near(line, box, far) for line in others):
+            clear = [(line, CLEAR) for line in wires] + [(line, distance) for line in other_wires]
+            if not any(_crosses(line, box, gap) for line, gap in clear):
                 return x, y, rows
     return None
 
 
-def _beside(line: Line, wide: float, high: float) -> Iterator[tuple[float, float]]:
+def _candidates(line: Line, wide: float, high: float) -> Iterator[tuple[float, float]]:
     """Left ends and first baselines of words so large above, right, left and below points of a wire."""
     x1, y1, x2, y2 = line
     for part in PARTS:
@@ -91,20 +93,16 @@ def _beside(line: Line, wide: float, high: float) -> Iterator[tuple[float, float
         yield x - CLEAR - wide, y + CLEAR + 10
 
 
-def _overlap(a: Box, b: Box) -> bool:
-    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
-
-
-def _near(line: Line, box: Box, far: float) -> bool:
+def _crosses(line: Line, box: Box, distance: float) -> bool:
     """Whether a wire runs through a box, or nearer beside it than so far."""
     x1, y1, x2, y2 = line
     low, high = 0.0, 1.0
-    for start, change, least, most in ((x1, x2 - x1, box[0], box[2]), (y1, y2 - y1, box[1], box[3])):
-        least, most = least - far + 1, most + far - 1
+    for start, change, least, largest in ((x1, x2 - x1, box[0], box[2]), (y1, y2 - y1, box[1], box[3])):
+        least, largest = least - distance + 1, largest + distance - 1
         if not change:
-            if not least < start < most:
+            if not least < start < largest:
                 return False
             continue
-        ends = sorted(((least - start) / change, (most - start) / change))
+        ends = sorted(((least - start) / change, (largest - start) / change))
         low, high = max(low, ends[0]), min(high, ends[1])
     return low < high

@@ -7,11 +7,9 @@ from functools import cached_property
 from math import fsum
 
 from scaleout.collectives.job import Traffic, traffic
-from scaleout.memory import allocator
 from scaleout.memory.accounts import Account
 from scaleout.memory.job import fullest, fullest_rank
 from scaleout.spec import mesh, pipeline, topology
-from scaleout.spec.devices import DEVICES, Device
 from scaleout.spec.hardware import LINKS as WIRES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
@@ -20,7 +18,6 @@ from scaleout.spec.program import PROGRAMS
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.slices import divides
 from scaleout.spec.topology import Cluster
-from scaleout.spec.transformer import PRESETS, Shape
 from scaleout.timing import sent
 from scaleout.timing.job import Step, step
 from scaleout.views import base
@@ -53,7 +50,7 @@ LOOKS = {"all": "nothing: all links", "groups": "ranks it communicates with",
 
 
 @dataclass(frozen=True)
-class Setting(base.Setting):
+class Setting(base.TextSetting):
     """What a reader chose, but for what is lit. order: of the axes, outermost first, those of replicas as "dp"; the
     others as the controls have them: what cannot be together becomes the nearest that can, in this order: tp, pp, cp,
     chunks, micro-batches."""
@@ -62,30 +59,18 @@ class Setting(base.Setting):
     micro_batches: int
     link: str
     gpus: int
-    model: str
     tp: int
     pp: int
     cp: int
     zero: int
     chunks: int
     batch: int
-    seq: int
     recompute: str
     node: int
-    device: str
     loss: str = "eager"
     program: str = "megatron"
 
     # --- what can be ------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def shape(self) -> Shape:
-        return PRESETS[self.model]
-
-    @cached_property
-    def tokens(self) -> int:
-        """Of a sequence: no more than the model's table of positions has."""
-        return self.shape.tokens(self.seq)
 
     @cached_property
     def layout(self) -> Layout:
@@ -147,10 +132,6 @@ class Setting(base.Setting):
     @cached_property
     def recipe(self) -> Recipe:
         return Recipe("bf16-master", checkpointing=self.recompute, main_gradients="instead", loss=self.loss)
-
-    @property
-    def card(self) -> Device:
-        return DEVICES[self.device]
 
     @cached_property
     def cluster(self) -> Cluster:
@@ -240,11 +221,6 @@ class Setting(base.Setting):
     @property
     def fits(self) -> bool:
         return self.account.peak_bytes <= self.usable
-
-    @property
-    def usable(self) -> int:
-        """Bytes that tensors may take on a GPU."""
-        return allocator.usable(self.card.memory_bytes)
 
 
 def most_micro_batches(pp: int, v: int) -> int:

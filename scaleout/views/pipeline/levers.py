@@ -33,8 +33,8 @@ def best(setting) -> Lever | None:
         return None
     return lever.first(
         lever.tried(setting, _levers(setting)),
-        lambda after: after.bubble <= setting.bubble - WORTH,
-        lambda after: f"{after.bubble:.0%} idle, {amount(after.peaks[0])} in flight",
+        lambda trial: trial.bubble <= setting.bubble - WORTH,
+        lambda trial: f"{trial.bubble:.0%} idle, {amount(trial.peaks[0])} in flight",
     )
 
 
@@ -65,7 +65,7 @@ def _puzzle(setting) -> str:
         if setting.slots <= setting.least + 1e-9:
             return "**Goal reached**: no order is shorter, because one rank is never idle once it has begun."
         return f"**As good as {setting.goal.label}**, the best order in the menu. Can it be shorter?"
-    late, more = setting.slots - setting.goal.slots, setting.peaks[0] - setting.goal.peaks[0]
-    misses = [f"{slots(late)} too long"] if late > 1e-9 else []
-    misses += [f"{amount(more)} too many in flight on rank 0"] if more > 0 else []
+    extra_slots, extra_micro_batches = setting.slots - setting.goal.slots, setting.peaks[0] - setting.goal.peaks[0]
+    misses = [f"{slots(extra_slots)} too long"] if extra_slots > 1e-9 else []
+    misses += [f"{amount(extra_micro_batches)} too many in flight on rank 0"] if extra_micro_batches > 0 else []
     return f"Goal: **{goal(setting)}**; now {' and '.join(misses)}."

@@ -24,10 +24,10 @@ def picture(setting, look, values: dict, width: int, run: dict | None) -> str:
     detail = pipeline_lanes.detail(frame.rows, lanes)
     slots = values["slots"]
     parts = [puzzle.above(frame)] if frame.own else [frame.caption(_caption(frame, detail), 14)]
-    under = puzzle.compared(frame) if frame.own else beneath.sorted_time(frame, values)
+    summary = puzzle.compared(frame) if frame.own else beneath.sorted_time(frame, values)
     if setting.waits:
         parts += [
-            under,
+            summary,
             _timeline(frame, lanes, detail),
             _framed(frame, lanes),
             _ring(frame),
@@ -35,7 +35,7 @@ def picture(setting, look, values: dict, width: int, run: dict | None) -> str:
     else:
         parts += [
             pipeline_lanes.waiting(frame.rows, slots),
-            under,
+            summary,
             _timeline(frame, lanes, detail),
             _hops(frame, lanes),
             _framed(frame, lanes),

@@ -71,28 +71,30 @@ def compared(frame: Frame) -> str:
     """The reader's step as a bar, and those of the menu's orders, on the axis of the rows, with what the ranks hold."""
     setting, parts = frame.setting, []
     for n, step in enumerate((setting, *setting.rivals)):
-        y, own = frame.sorted + n * RIVAL, n == 0
-        held = ", ".join(words.amount(count) for count in step.peaks)
-        text = "never ends" if step.waits else f"{words.slots(step.slots)}; in flight: {held}"
+        y, is_reader = frame.sorted + n * RIVAL, n == 0
+        in_flight = ", ".join(words.amount(count) for count in step.peaks)
+        text = "never ends" if step.waits else f"{words.slots(step.slots)}; in flight: {in_flight}"
         wide = 0 if step.waits else step.slots * frame.rows.scale
         parts += [
             svg.text(
                 frame.rows.x - 6,
                 y + 12,
-                "yours" if own else NAMES[step.schedule],
+                "yours" if is_reader else NAMES[step.schedule],
                 anchor="end",
                 size=svg.SMALL,
-                bold=own,
+                bold=is_reader,
             ),
             svg.rect(
                 frame.rows.x,
                 y,
                 wide,
                 RIVAL - 3,
-                "key" if own else "c8",
+                "key" if is_reader else "c8",
                 opacity=hatch.PALE,
                 mark=f"ends-{step.schedule}",
             ),
-            svg.text(frame.rows.x + 5, y + 12, text, size=svg.SMALL, bold=own, fill="accent" if step.waits else "ink"),
+            svg.text(
+                frame.rows.x + 5, y + 12, text, size=svg.SMALL, bold=is_reader, fill="accent" if step.waits else "ink"
+            ),
         ]
     return "".join(parts)

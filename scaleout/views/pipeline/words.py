@@ -61,8 +61,8 @@ def stuck(setting) -> tuple[str, list[str]]:
     ]
     if len(texts) == 1:  # a rank that waits for itself
         wait = setting.waits[0]
-        own = f"rank {wait.rank} has {name(wait.action)} before {name(wait.for_action)}, which it needs"
-        return "A broken dependency", [own]
+        cause = f"rank {wait.rank} has {name(wait.action)} before {name(wait.for_action)}, which it needs"
+        return "A broken dependency", [cause]
     return "Deadlock", texts
 
 
@@ -115,7 +115,7 @@ def law(setting, values: dict) -> list[str]:
             return ["The order of one rank is impossible:", f"rank {setting.waits[0].rank} waits for itself", ""]
         return [
             "Each rank waits for the next, in a cycle:",
-            " → ".join(f"rank {wait.rank}" for wait in _ring(setting)),
+            " → ".join(f"rank {wait.rank}" for wait in [*setting.waits, setting.waits[0]]),
             "",
         ]
     textbook = (p - 1) / (v * m + p - 1)
@@ -129,10 +129,6 @@ def law(setting, values: dict) -> list[str]:
         work = number(values["work_slots"] / p)
         formula = f"1 − {work} / {number(values['slots'])} = {bubble:.0%}"
     return [words, formula, _formula_words(setting, values)]
-
-
-def _ring(setting) -> list:
-    return [*setting.waits, setting.waits[0]]
 
 
 def _formula_words(setting, values: dict) -> str:

@@ -81,17 +81,13 @@ CONTROLS = (
 def draw(params: dict, width: int) -> dict:
     """The landscape with the best and the reader's own layout; below it, their step time and memory."""
     setting = Setting.of(params)
+    show = params["show"] if setting.counts.get(params["show"]) else ""  # the kind that is highlighted, "" for all
     return {
-        "svg": _picture(setting, width, show := _shown(setting, params)),
+        "svg": _picture(setting, width, show),
         "sentence": words.sentence(setting),
         "values": _values(setting) | {"run": run(setting, params), "shown": show or "all"},
         "levers": _levers(setting),
     }
-
-
-def _shown(setting: Setting, params: dict) -> str:
-    """The kind of layouts that is highlighted; "" for all, and if there are none of this kind."""
-    return params["show"] if setting.counts.get(params["show"]) else ""
 
 
 def _levers(setting: Setting) -> dict:
@@ -196,5 +192,5 @@ def _plan_values(setting: Setting, plan: Plan | None) -> dict | None:
         "why": setting.reason(plan),
         "parts": plan.parts,
         "cannot": plan.cannot,
-        "by_kind_gb": {kind: size / 1e9 for kind, size in bars.bytes_by_kind(plan).items()},
+        "by_kind_gb": {kind.name: size / 1e9 for kind, size in bars.bytes_by_kind(plan.job).items()},
     }

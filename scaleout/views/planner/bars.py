@@ -3,48 +3,26 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from math import fsum
 
 from scaleout.draw import hatch, svg
 from scaleout.draw.labels import fitting
+from scaleout.draw.parts import BYTES, GROUPS, Part, sizes
 from scaleout.memory.job import fullest
 from scaleout.spec.job import Job
 from scaleout.timing.plan import Plan
 from scaleout.views.planner.setting import Setting
 from scaleout.words.amounts import amount, took
 
-# The parts of a step in the picture: name, color, whether it is hatched, and the PARTS that it contains.
-SECONDS = (
-    ("compute", "compute", False, ("compute", "launches")),
-    ("recomputation", "compute", True, ("recompute",)),
-    ("communication", "c4", False, ("exposed tensor", "exposed context", "exposed data", "hops")),
-    ("bubble, uneven stages", "accent", True, ("bubble", "imbalance")),
-    ("rest, optimizer", "c8", False, ("update", "host", "stragglers")),
-)
-# The kinds of memory: name, color, and the names in the account.
-BYTES = (
-    ("weights", "c1", ("weights",)),
-    ("gradients", "c6", ("gradients",)),
-    ("optimizer", "c2", ("master", "optimizer")),
-    ("activations", "c3", ("activations",)),
-    ("logits, scratch", "c8", ("logits", "temporaries")),
-)
-
 
 @lru_cache(maxsize=64)
-def _bytes_by_kind(job: Job) -> dict[str, int]:
-    peak = fullest(job).peak
-    return {name: sum(peak.get(kind, 0) for kind in kinds) for name, _, kinds in BYTES}
+def bytes_by_kind(job: Job) -> dict[Part, float]:
+    """Bytes of the fullest GPU at its peak, by kind."""
+    return sizes(BYTES, fullest(job).peak)
 
 
-def bytes_by_kind(plan: Plan) -> dict[str, int]:
-    """Bytes of the fullest GPU at its peak, by kind (BYTES)."""
-    return _bytes_by_kind(plan.job)
-
-
-def spent(plan: Plan) -> dict[str, float]:
-    """Step time by the parts that are drawn (SECONDS)."""
-    return {name: fsum(plan.parts[part] for part in parts) for name, _, _, parts in SECONDS}
+def spent(plan: Plan) -> dict[Part, float]:
+    """Step time by the parts that are drawn."""
+    return sizes(GROUPS, plan.parts)
 
 
 def rows(setting: Setting) -> list[tuple[str, Plan]]:
@@ -74,21 +52,28 @@ def drawn(setting: Setting, width: int, top: float) -> str:
             parts.append(_bar(plan, kind, left, y, high, scale))
             if name == "yours":
                 long = scale * (plan.seconds if kind == "seconds" else plan.bytes)
-                parts.append(_dashed(left, y, long, high))
+                parts.append(svg.frame(left, y, long, high, "key", 1.5, "4 2"))
     limit = left + setting.usable * (right - left) / (1.02 * most_bytes)
     low = top + half + 17 + len(plans) * pitch
     parts.append(svg.line(limit, top + half + 14, limit, low, "accent", 2, "4 2", mark="room"))
-    for names, y in ((SECONDS, top), (BYTES, top + half)):
-        parts.append(_keys(names, left if wide else 4, y + 17 + 2 * pitch + 3, wide))
+    for kinds, y in ((GROUPS, top), (BYTES, top + half)):
+        parts.append(_keys(kinds, left if wide else 4, y + 17 + 2 * pitch + 3, wide))
     return "".join(parts)
 
 
-def _keys(names: tuple, x: float, y: float, wide: bool) -> str:
+def stretch(part: Part, x: float, y: float, width: float, height: float, title: str = "") -> str:
+    """A part of a bar, hatched where it is."""
+    if part.hatched:
+        return hatch.box(x, y, width, height, part.colour, title=title)
+    return svg.rect(x, y, width, height, part.colour, title=title, opacity=0.85)
+
+
+def _keys(kinds: tuple[Part, ...], x: float, y: float, wide: bool) -> str:
     """In one row."""
     parts = []
-    for name, fill, *looks in names:
-        text = name if wide else name.split(",")[0]
-        parts.append(hatch.box(x, y, 10, 10, fill) if looks[0] is True else svg.rect(x, y, 10, 10, fill, opacity=0.85))
+    for part in kinds:
+        text = part.name if wide else part.brief
+        parts.append(stretch(part, x, y, 10, 10))
         parts.append(svg.text(x + 13, y + 9, text, size=svg.SMALLEST))
         x += 13 + svg.measure(text, svg.SMALLEST) + (16 if wide else 7)
     return "".join(parts)
@@ -105,31 +90,10 @@ def _title(setting: Setting, left: float, right: float, y: float, kind: str) -> 
 
 def _bar(plan: Plan, kind: str, x: float, y: float, high: float, scale: float) -> str:
     pieces = []
-    if kind == "seconds":
-        parts = [
-            (name, fill, striped, took(size), size)
-            for (name, fill, striped, _), size in zip(SECONDS, spent(plan).values(), strict=True)
-        ]
-    else:
-        parts = [
-            (name, fill, False, amount(size, 10**9), size)
-            for (name, fill, _), size in zip(BYTES, bytes_by_kind(plan).values(), strict=True)
-        ]
-    for name, fill, striped, words, size in parts:
+    for part, size in (spent(plan) if kind == "seconds" else bytes_by_kind(plan.job)).items():
         long = scale * size
+        words = took(size) if kind == "seconds" else amount(size, 10**9)
         if long > 0.1:
-            title = f"{name}: {words}"
-            pieces.append(
-                hatch.box(x, y, long, high, fill, title=title)
-                if striped
-                else svg.rect(x, y, long, high, fill, title=title, opacity=0.85)
-            )
+            pieces.append(stretch(part, x, y, long, high, f"{part.name}: {words}"))
         x += long
     return "".join(pieces)
-
-
-def _dashed(x: float, y: float, long: float, high: float) -> str:
-    return (
-        f'<rect x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(long)}" height="{svg.num(high)}" fill="none" '
-        f'stroke="{svg.colour("key")}" stroke-width="1.5" stroke-dasharray="4 2"/>'
-    )

@@ -5,12 +5,12 @@ Two pictures beneath the view `planner`.
 
 from __future__ import annotations
 
-from scaleout.draw import hatch, svg
+from scaleout.draw import svg
 from scaleout.draw.labels import fitting
 from scaleout.spec.devices import DEVICES
 from scaleout.timing.plan import Plan
 from scaleout.views.planner import words
-from scaleout.views.planner.bars import SECONDS, spent
+from scaleout.views.planner.bars import spent, stretch
 from scaleout.views.planner.setting import MOST_GPUS, Question, Setting, answer, best_of, cuts_of, job_of, picked
 
 # Rows under the columns: a name, and what a plan has of it.
@@ -78,11 +78,7 @@ def _strip(setting: Setting, results: list[tuple[int, Plan | None, float]], widt
         parts.append(_cells(cells, left, pitch, y, merged=0 < k < 6))
     height = low + 17 + 19 * len(rows) - 8
     lit = next(i for i, (gpus, _, _) in enumerate(results) if gpus == setting.question.gpus)
-    parts.append(
-        f'<rect x="{svg.num(left + lit * pitch - 0.5)}" y="{top - 4}" width="{svg.num(pitch + 1)}" '
-        f'height="{svg.num(height - top + 2)}" rx="5" fill="none" stroke="{svg.colour("key")}" '
-        'stroke-width="2"/>'
-    )
+    parts.append(svg.frame(left + lit * pitch - 0.5, top - 4, pitch + 1, height - top + 2, "key", 2, rounded=5))
     label = "The best layout on each number of GPUs: " + "; ".join(
         f"{gpus:,}: {words.layout(plan)}, {100 * mfu:.0f}% MFU" if plan else f"{gpus:,}: nothing fits"
         for gpus, plan, mfu in results
@@ -106,13 +102,11 @@ def _column(setting: Setting, gpus: int, plan: Plan | None, mfu: float, box: tup
         body += svg.text(x + long / 2, y + tall / 2 + 4, "×", anchor="middle", fill="muted")
     else:
         parts, low = [], y + tall
-        for (_, fill, striped, _), size in zip(SECONDS, spent(plan).values(), strict=True):
+        for part, size in spent(plan).items():
             high = tall * size / plan.seconds
             low -= high
             if high > 0.3:
-                parts.append(
-                    hatch.box(x, low, long, high, fill) if striped else svg.rect(x, low, long, high, fill, opacity=0.85)
-                )
+                parts.append(stretch(part, x, low, long, high))
         body = "".join(parts)
     if gpus == setting.question.gpus:
         return body
@@ -248,7 +242,4 @@ def _percent(share: float) -> str:
 
 def _dot(x: float, y: float, hollow: bool = False) -> str:
     inside = "paper" if hollow else "compute"
-    return (
-        f'<circle cx="{svg.num(x)}" cy="{svg.num(y)}" r="4.5" fill="{svg.colour(inside)}" '
-        f'stroke="{svg.colour("compute")}" stroke-width="1.6"/>'
-    )
+    return svg.circle(x, y, 4.5, inside, "compute", 1.6)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaleout.spec.transformer import unpriced
 from scaleout.timing.job import PARTS
-from scaleout.timing.plan import Plan
+from scaleout.timing.plan import WORDS, Plan
 from scaleout.timing.quick import RECOMPUTE
 from scaleout.views.planner import words
 from scaleout.views.planner.bars import bytes_by_kind
@@ -12,12 +12,7 @@ from scaleout.views.planner.setting import Cuts, Setting, cuts_of, picked
 from scaleout.words.amounts import amount, quantity, took
 
 # Parts of a step as a table names them.
-CALLED = {
-    "recompute": "recomputation", "launches": "kernel launches", "exposed tensor": "exposed tp communication",
-    "exposed context": "exposed cp communication", "exposed data": "exposed dp communication",
-    "imbalance": "uneven stages", "bubble": "pipeline bubble", "hops": "pipeline sends", "update": "optimizer step",
-    "host": "host, at any size", "stragglers": "waiting for the slowest",
-}  # fmt: skip
+CALLED = WORDS | {"host": "host, at any size", "stragglers": "waiting for the slowest"}
 ACCURACY = "accuracy.html"
 NAMES = {"none": "nothing", "selective": "attention", "full": "every block"}
 
@@ -31,14 +26,14 @@ def figures(setting: Setting) -> dict:
         *(["yours"] if isinstance(setting.yours, Plan) else []),
     ]
     rows = [
-        [CALLED.get(part, part), *(_time(plan.parts[part]) for plan in plans)]
+        [CALLED[part], *(_time(plan.parts[part]) for plan in plans)]
         for part in PARTS
         if any(plan.parts[part] > 5e-4 * plan.seconds for plan in plans)
     ]
     rows.append(["**step time**", *(f"**{took(plan.seconds)}**" for plan in plans)])
-    sizes = [bytes_by_kind(plan) for plan in plans]
+    sizes = [bytes_by_kind(plan.job) for plan in plans]
     kinds = [
-        [kind, *(_size(size[kind]) for size in sizes)]
+        [kind.name, *(_size(size[kind]) for size in sizes)]
         for kind in (sizes[0] if sizes else ())
         if any(size[kind] for size in sizes)
     ]
@@ -64,7 +59,7 @@ def _time(seconds: float) -> str:
     return took(seconds) if seconds > 5e-5 else "–"
 
 
-def _size(size: int) -> str:
+def _size(size: float) -> str:
     return amount(size, 10**9) if size else "–"
 
 

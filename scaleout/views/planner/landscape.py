@@ -237,11 +237,7 @@ def _spots(scene: Scene) -> Spots:
 
 
 def _ring(x: float, y: float, fill: str, mark: str, dash: str = "") -> str:
-    dashes = f' stroke-dasharray="{dash}"' if dash else ""
-    return (
-        f'<circle cx="{svg.num(x)}" cy="{svg.num(y)}" r="7" fill="none" stroke="{svg.colour(fill)}" '
-        f'stroke-width="2.2"{dashes} data-mark="{mark}"/>'
-    )
+    return svg.circle(x, y, 7, stroke=fill, thick=2.2, dash=dash, mark=mark)
 
 
 def _chosen(scene: Scene, spots: Spots) -> str:

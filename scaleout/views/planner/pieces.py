@@ -103,10 +103,7 @@ def _frames(setting: Setting, layout, boxes: list[Box]) -> str:
         group = boxes[start : start + node]
         left, top = min(x for x, *_ in group) - 2.5, min(y for _, y, *_ in group) - 2.5
         right, low = max(x + w for x, _, w, _ in group) + 2.5, max(y + h for _, y, _, h in group) + 2.5
-        parts.append(
-            f'<rect x="{svg.num(left)}" y="{svg.num(top)}" width="{svg.num(right - left)}" '
-            f'height="{svg.num(low - top)}" rx="3" fill="none" stroke="{svg.colour("ink")}"/>'
-        )
+        parts.append(svg.frame(left, top, right - left, low - top, "ink", rounded=3))
     return "".join(parts)
 
 

@@ -200,8 +200,8 @@ class Setting(base.Setting, remembered=32):
     @classmethod
     def of(cls, params: dict) -> Setting:
         """A config.json that is pasted is the model."""
-        asked = params | {"model": params["config"] or params["model"]}
-        question = Question(**{name: asked[name] for name in Question._fields if name in asked})
+        values = params | {"model": params["config"] or params["model"]}
+        question = Question(**{name: values[name] for name in Question._fields if name in values})
         return super().of({"question": question, "cuts": Cuts(*(params[name] for name in Cuts._fields))})
 
     @property

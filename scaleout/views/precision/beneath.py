@@ -46,7 +46,10 @@ def _cell(axes: Axes, part: str, x: float, y: float, wide: float, alive: bool) -
     s = axes.setting
     value = "head" if part in HEADS.values() else part
     mine, inner = s.part == value, wide - 2
-    body, frame = [svg.rect(x + 1, y, inner, HIGH, "grid", opacity=0.4)], _frame(x + 1, y, inner, HIGH)
+    body, frame = (
+        [svg.rect(x + 1, y, inner, HIGH, "grid", opacity=0.4)],
+        svg.frame(x + 1, y, inner, HIGH, "ink", 2, mark="chosen"),
+    )
     kind = (SHORT if wide > 34 else TINY).get(part.partition(", ")[2], "")
     caption = (
         svg.text(
@@ -78,11 +81,6 @@ def _figure(share: float) -> str:
     """Percent in two letters."""
     value = 100 * share
     return "0" if not value else "<1" if value < 0.5 else f"{value:.0f}"
-
-
-def _frame(x: float, y: float, wide: float, high: float) -> str:
-    box = f'x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(wide)}" height="{svg.num(high)}"'
-    return f'<rect {box} fill="none" stroke="{svg.colour("ink")}" stroke-width="2" data-mark="chosen"/>'
 
 
 # --- the search -----------------------------------------------------------------------------------------------------
@@ -123,9 +121,8 @@ def course(axes: Axes) -> str:
         f'height="{svg.num(foot - top + 2)}" data-mark="so far">{line}</svg>'
     )
     parts += [_cross(left + pitch * (i + 0.5), y(scales[i])) for i in range(s.step) if s.course[i].skipped]
-    center = f'cx="{svg.num(left + pitch * (s.step - 0.5))}" cy="{svg.num(y(scales[s.step - 1]))}"'
     fill = "accent" if s.current.skipped else "ink"
-    parts.append(f'<circle {center} r="4" fill="{svg.colour(fill)}" data-mark="now"/>')
+    parts.append(svg.circle(left + pitch * (s.step - 0.5), y(scales[s.step - 1]), 4, fill, mark="now"))
     return "".join(parts)
 
 

@@ -33,13 +33,13 @@ def _scaling(setting) -> Lever | None:
         return scaled[0].giving(f"nothing overflows, {percent(scaled[0].after.fate.zero)} become zero")
     loses_less = lever.first(
         chain(scaled, lever.tried(setting, _instead(setting))),
-        lambda after: (after.shared_fate.zero if after.shares else after.lost) < setting.lost - WORTH,
+        lambda trial: (trial.shared_fate.zero if trial.shares else trial.lost) < setting.lost - WORTH,
         _left,
     )
     return loses_less or lever.first(
         scaled,
-        lambda after: after.fate.few + after.fate.zero < setting.fate.few + setting.fate.zero - WORTH,
-        lambda after: f"{percent(after.fate.few)} keep fewer bits",
+        lambda trial: trial.fate.few + trial.fate.zero < setting.fate.few + setting.fate.zero - WORTH,
+        lambda trial: f"{percent(trial.fate.few)} keep fewer bits",
     )
 
 
@@ -66,8 +66,8 @@ def _instead(setting) -> Iterator[Change]:
 def _sharing(setting) -> Lever | None:
     return lever.first(
         lever.tried(setting, _closer(setting)),
-        lambda after: after.shared_fate.error < BETTER * setting.shared_fate.error,
-        lambda after: f"an error of {percent(after.shared_fate.error)}",
+        lambda trial: trial.shared_fate.error < BETTER * setting.shared_fate.error,
+        lambda trial: f"an error of {percent(trial.shared_fate.error)}",
     )
 
 

@@ -259,10 +259,7 @@ def _point(axes: Axes, parts: list[str], clear: Clear) -> tuple[float, float]:
     x, y = ruler.x(s.middle + 0.5), foot - s.kept_bits * axes.bit
     parts.append(svg.line(x, axes.places.bars[1], x, axes.places.bars[1] + 5, "ink", 3, mark="middle tick"))
     parts.append(svg.line(x, top - 3, x, y, "ink", 1, "2 3", mark="middle line"))
-    center = f'cx="{svg.num(x)}" cy="{svg.num(y)}"'
-    parts.append(
-        f'<circle {center} r="4.5" fill="{svg.colour("c6")}" stroke="{svg.colour("ink")}" data-mark="middle"/>'
-    )
+    parts.append(svg.circle(x, y, 4.5, "c6", "ink", mark="middle"))
     clear.take(x - 6, x + 6, y + 4, 12)
     return x, y
 

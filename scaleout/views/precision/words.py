@@ -63,11 +63,11 @@ def law(s) -> list[str]:
     if s.searches:
         top, unscaled = f"{s.f.largest:,.0f}", quantity(s.current.largest / s.current.scale)
         bears = s.f.largest / (s.current.largest / s.current.scale)
-        so = "the step is skipped" if s.current.skipped else "nothing overflows"
+        outcome = "the step is skipped" if s.current.skipped else "nothing overflows"
         return [
             f"The largest gradient of step {s.step} allows a loss scale up to",
             f"{top} / {unscaled} = {quantity(bears)}",
-            f"The scale is {s.current.scale:,.0f}, so {so}. It doubles after {s.interval:,} good steps in a row.",
+            f"The scale is {s.current.scale:,.0f}, so {outcome}. It doubles after {s.interval:,} good steps in a row.",
         ]
     f = s.f
     formula = f"2^({_minus(f.lowest_octave)} − {f.mantissa} − 1) = {power(s.zero_below)}"

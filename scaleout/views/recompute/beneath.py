@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from scaleout.draw import hatch, svg
 from scaleout.draw.labels import fitting
+from scaleout.draw.parts import BYTES, Part, bar, sizes
 from scaleout.words.amounts import amount, took
 
 GIGA = 10**9
+ACTIVATIONS = next(kind for kind in BYTES if kind.name == "activations")
+# Parts of the step in the picture.
+SECONDS = (
+    Part(("compute",), "compute", ()),
+    Part(("update",), "c2", ()),
+    Part(("exposed communication",), "accent", (), hatched=True),
+    Part(("recomputation",), "compute", (), hatched=True),
+    Part(("exposed copies",), "accent", (), hatched=True),
+)
 PROGRAMS = {"megatron": "Megatron-LM", "compiled": "torch.compile", "eager": "eager torch"}
-# A kind of bytes: its names, the longest first; its colour; what the account calls it.
-KINDS = (
-    (("weights",), "c1", ("weights",)), (("gradients",), "c6", ("gradients",)),
-    (("optimizer", "optim."), "c2", ("master", "optimizer")),
-    (("logits, others", "others"), "c8",
-     ("logits", "temporaries")),
-    (("activations", "activ."), "c3", ("activations",)),
-)  # fmt: skip
 
 
 def memory(axes, setting) -> str:
@@ -27,31 +29,18 @@ def memory(axes, setting) -> str:
     limit, x = left + usable * scale, left
     parts = [svg.text(words, y - 7, fitting(_memory_words(setting), right - words), size=svg.SMALL)]
     parts.append(svg.rect(left, y, usable * scale, high, "grid", opacity=0.45, title="usable memory"))
+    named: list[str] = []
+    kinds = sizes(BYTES, setting.peak_kinds)
+    kinds[ACTIVATIONS] = kinds.pop(ACTIVATIONS)  # last, beside what was freed of them
+    marks, end = bar((left, y, high, scale), kinds, amount, "held", 0.42)
     named = []
-    for names, fill, kinds in KINDS:
-        size = sum(setting.peak_kinds.get(kind, 0) for kind in kinds)
-        parts.append(
-            svg.rect(
-                x,
-                y,
-                size * scale,
-                high,
-                fill,
-                opacity=0.42,
-                title=f"{names[0]}: {amount(size, GIGA)}",
-                mark=f"held {names[0]}",
-            )
-        )
-        named.append(_inside(x, min(limit, x + size * scale), y, high, names))
+    for kind, size in kinds.items():
+        named.append(_inside(x, min(limit, x + size * scale), y, high, kind.names))
         x += size * scale
-    freed = max(0.0, left + full_peak * scale - x)
-    parts.append(svg.rect(x, y, freed, high, "c3", opacity=0.15, title="freed", mark="freed"))
-    named.append(_inside(max(x, limit), x + freed, y, high, ("freed",)))
-    excess = max(0.0, x - limit)
-    parts.append(svg.rect(limit, y, excess, high, "paper", opacity=0.45, mark="veil"))
-    parts.append(hatch.hatched(limit, y, excess, high, "accent", "over"))
-    parts.append(svg.line(limit, y - 4, limit, y + high + 4, "accent", 2, "4 2", mark="limit"))
-    return "".join([*parts, *named])
+    freed = max(0.0, left + full_peak * scale - end)
+    named.append(_inside(max(end, limit), end + freed, y, high, ("freed",)))
+    freed_mark = svg.rect(end, y, freed, high, "c3", opacity=0.15, title="freed", mark="freed")
+    return "".join([*parts, marks, freed_mark, hatch.beyond(limit, end, y, high), *named])
 
 
 def _inside(x: float, end: float, y: float, high: float, names: tuple[str, ...]) -> str:
@@ -80,30 +69,6 @@ def seconds(axes, setting) -> str:
         for word in ("communication", "comm.")
     ]
     ways += [f"{program_label} step, {total}: {', '.join(large[-1:])}", f"{program_label} step, {total}"]
-    pieces, x = [svg.text(words, y - 6, fitting(ways, right - words), size=svg.SMALL)], left
-    fills = {
-        "compute": "compute",
-        "update": "c2",
-        "exposed communication": "accent",
-        "recomputation": "compute",
-        "exposed copies": "accent",
-    }
-    for name, size in parts.items():
-        wide = (right - left) * size / setting.seconds
-        striped = name not in ("compute", "update")
-        pieces.append(
-            svg.rect(
-                x,
-                y,
-                wide,
-                high,
-                fills[name],
-                opacity=hatch.PALE if striped else 0.8,
-                title=f"{name} {took(size)}",
-                mark=f"part {name}",
-            )
-        )
-        if striped:
-            pieces.append(hatch.hatched(x, y, wide, high, fills[name], f"stripes {name}"))
-        x += wide
-    return "".join(pieces)
+    spent = {part: parts[part.name] for part in SECONDS if part.name in parts}
+    marks, _ = bar((left, y, high, (right - left) / setting.seconds), spent, took, "part", 0.8)
+    return svg.text(words, y - 6, fitting(ways, right - words), size=svg.SMALL) + marks

@@ -6,15 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from scaleout.memory import accounts, allocator, recompute
+from scaleout.memory import accounts, recompute
 from scaleout.memory.activations import Sizes
 from scaleout.spec import topology
-from scaleout.spec.devices import DEVICES, Device
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
 from scaleout.spec.recipe import Recipe
-from scaleout.spec.transformer import PRESETS, Shape
 from scaleout.timing import job as timing_job
 from scaleout.timing import machine
 from scaleout.timing import recompute as timing
@@ -29,27 +27,16 @@ WALKED = (3, 4)  # blocks that are walked: each more holds as much more as the f
 
 
 @dataclass(frozen=True)
-class Case(base.Setting):
+class Case(base.TextSetting):
     """What is trained, and on what, by the view's controls. batch: sequences of seq tokens that a GPU or a group of tp
     takes at once; dp: GPUs (or groups) over which FSDP shards the states."""
 
     attention: str
     batch: int
-    model: str
-    seq: int
-    device: str
     tp: int
     dp: int
     dropout: bool
     program: str
-
-    @cached_property
-    def shape(self) -> Shape:
-        return PRESETS[self.model]
-
-    @property
-    def tokens(self) -> int:
-        return self.shape.tokens(self.seq)
 
     @cached_property
     def job(self) -> Job:
@@ -66,10 +53,6 @@ class Case(base.Setting):
             Recipe("bf16-master", attention=self.attention, dropout=DROPOUT if self.dropout else 0.0),
             PROGRAMS[self.program],
         )
-
-    @property
-    def card(self) -> Device:
-        return DEVICES[self.device]
 
     @cached_property
     def z(self) -> Sizes:
@@ -159,8 +142,3 @@ class Case(base.Setting):
             job.shape, job.batch, job.seq, job.recipe, job.layout, policy=policy(timing.sizes(job))
         )
         return account.moments
-
-    @property
-    def usable(self) -> int:
-        """Bytes that tensors may fill."""
-        return allocator.usable(self.card.memory_bytes)

@@ -52,7 +52,6 @@ def drawn(axes: Axes) -> str:
     setting, top = axes.setting, axes.places.curve[0]
     points = _points(axes, setting, setting.way)
     x, y = axes.x(setting.freed / setting.case.blocks), axes.y(setting.share)
-    center = f'cx="{svg.num(x)}" cy="{svg.num(y)}"'
     words, right, high = f"{setting.percent}%", x > axes.width * 0.6, max(top + 12, y - 8)
     long = svg.measure(words, LARGE, bold=True)
     start = x - 9 - long if right else x + 9
@@ -67,7 +66,7 @@ def drawn(axes: Axes) -> str:
         _compared(axes, words_taken),
         tiles.line(points, "muted", 1.5, "2 4", mark="ahead"),
         tiles.so_far(points, axes.low, top, x, "compute"),
-        f'<circle {center} r="5" fill="{svg.colour("ink")}" data-mark="now"/>',
+        svg.circle(x, y, 5, "ink", mark="now"),
         svg.text(
             x - 9 if right else x + 9,
             high,

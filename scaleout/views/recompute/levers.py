@@ -41,8 +41,8 @@ def _fitting(setting) -> Lever | None:
     """The least that fits; then other levers, each with the least that then fits."""
     return lever.first(
         lever.tried(setting, _with_least(setting)),
-        lambda after: True,
-        lambda after: f"it needs {amount(after.peak, 10**9)}, fits, and is {longer(after)}",
+        lambda trial: True,
+        lambda trial: f"it needs {amount(trial.peak, 10**9)}, fits, and is {longer(trial)}",
     )
 
 
@@ -84,15 +84,15 @@ def _for_memory(setting) -> Iterator[Change]:
 
 def _faster(setting) -> Lever | None:
     """The first lever that saves time for a token, and fits."""
-    found = lever.first(
+    best = lever.first(
         lever.tried(setting, _for_time(setting)),
-        lambda after: after.fits and pace(after) < (1 - WORTH) * pace(setting),
-        lambda after: f"it takes {took(after.seconds)} instead of {took(setting.seconds)}",
+        lambda trial: trial.fits and pace(trial) < (1 - WORTH) * pace(setting),
+        lambda trial: f"it takes {took(trial.seconds)} instead of {took(setting.seconds)}",
     )
-    if found and "dropped" in found.change:
-        takes = found.gives.removeprefix("it ")
-        return found.giving(f"it needs {amount(found.after.peak, 10**9)}, fits too, and {takes}")
-    return found
+    if best and "dropped" in best.change:
+        takes = best.gives.removeprefix("it ")
+        return best.giving(f"it needs {amount(best.after.peak, 10**9)}, fits too, and {takes}")
+    return best
 
 
 def _for_time(setting) -> Iterator[Change]:

@@ -189,8 +189,7 @@ def seconds(
         if run and wait.chosen:
             run_x = x + name + (1 - run[0]) * (wait.computes + wait.waits) * scale
             middle = y + i * pitch + 6.5
-            ground = f'<circle cx="{svg.num(run_x)}" cy="{svg.num(middle)}" r="9" fill="{svg.colour("paper")}"/>'
-            parts.append(ground + plot.ringed(run_x, middle, run[1]))
+            parts.append(svg.circle(run_x, middle, 9, "paper") + plot.ringed(run_x, middle, run[1]))
     return "".join(parts)
 
 

@@ -23,13 +23,13 @@ def advice(setting) -> Lever | None:
     """The first lever that saves WORTH: a better split or link, then less memory, then overlap."""
     seconds_now, held_bytes = sum(setting.seconds(setting.link)), sum(setting.held_bytes)
     for words, change, for_memory in _levers(setting):
-        after = setting.other(**change)
-        seconds, holds = sum(after.seconds(after.link)), sum(after.held_bytes)
+        trial = setting.other(**change)
+        seconds, holds = sum(trial.seconds(trial.link)), sum(trial.held_bytes)
         if for_memory and holds < (1 - WORTH) * held_bytes:
             gives = f"each GPU needs {amount(holds, 10**9)}, not {amount(held_bytes, 10**9)}"
-            return Lever(words, change, after, gives)
+            return Lever(words, change, trial, gives)
         if not for_memory and seconds < (1 - WORTH) * seconds_now:
-            return Lever(words, change, after, took(seconds))
+            return Lever(words, change, trial, took(seconds))
     return None
 
 

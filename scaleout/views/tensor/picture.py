@@ -46,7 +46,15 @@ def picture(setting: Setting, step: int, lit: int, values: dict, width: int, run
     body = [
         _ribbon(halves, values["troubles"], lit, width, True),
         beneath.memory(*setting.held_bytes, setting.alone, *_memory(places, width)),
-        beneath.seconds(waits, values["overlap"], *_seconds(places, width), width, point),
+        beneath.seconds(
+            waits,
+            values["overlap"],
+            296.0 if width == svg.WIDE else beneath.LEFT,
+            places.seconds,
+            width - beneath.LEFT,
+            width,
+            point,
+        ),
         _pulse(setting, step, width),
         beneath.wire(cells, values["messages_so_far"], setting.all_reduce_bytes, NAMES, places.wire, width),
     ]
@@ -95,7 +103,3 @@ def _pulse(setting: Setting, step: int, width: int) -> str:
 
 def _memory(places: Places, width: int) -> tuple[float, float, float]:
     return (beneath.LEFT, places.memory, 262.0 if width == svg.WIDE else width - 2 * beneath.LEFT)
-
-
-def _seconds(places: Places, width: int) -> tuple[float, float, float]:
-    return (296.0 if width == svg.WIDE else beneath.LEFT, places.seconds, width - beneath.LEFT)

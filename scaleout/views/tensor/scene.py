@@ -10,6 +10,7 @@ from typing import Any
 from scaleout.collectives.placements import Move, Placed
 from scaleout.collectives.tensor import HALVES, Block, Join, Tensor, Weight
 from scaleout.draw import ribbon
+from scaleout.draw.sheets import Sheet
 from scaleout.spec.transformer import Shape
 from scaleout.words.amounts import amount
 
@@ -120,7 +121,7 @@ class Scene:
 
     # --- tensors -----------------------------------------------------------------------------------------------------
 
-    def _activation(self, name: str, placed: Placed, strong: float, mark: str = "") -> ribbon.Part:
+    def _activation(self, name: str, placed: Placed, strong: float, mark: str = "") -> Sheet:
         """A tensor as it is placed before a join, which may differ from how it is placed after it."""
         tensor, t = self.tensors[name], self.block.tp
         parts = min(t, tensor.shape[2] // tensor.local[2]) if tensor.placed.value == "S(2)" else t
@@ -132,7 +133,7 @@ class Scene:
         }
         laid = laid_by_value[placed.value]
         title = f"{name}: {tensor.shape[1]:,} × {tensor.shape[2]:,}, {PLACED_WORDS[placed.value]}"
-        return ribbon.Part(mark or name, self._wide(tensor.shape[2]), 0.0, "c3", **laid, strong=strong, title=title)
+        return Sheet(mark or name, 0, 0, self._wide(tensor.shape[2]), 0, "c3", **laid, strong=strong, title=title)
 
     def _end(self, place: str, strong: dict[str, float]) -> ribbon.Group:
         """What enters or leaves a half."""
@@ -156,12 +157,12 @@ class Scene:
             (name, NEXT[cut], label),
         )
 
-    def _matrix(self, weight: Weight) -> ribbon.Part:
+    def _matrix(self, weight: Weight) -> Sheet:
         (a, b), (c, d) = weight.shape, weight.local
         parts, cut = round(a * b / (c * d)), "rows" if weight.cut == "rows" else "columns"
         title = f"{weight.name}: {c:,} × {d:,} of {a:,} × {b:,} on each GPU"
         copies = self.block.tp // parts
-        return ribbon.Part(f"W{weight.name}", self._wide(b), self._wide(a), "c1", parts, cut, copies, title=title)
+        return Sheet(f"W{weight.name}", 0, 0, self._wide(b), self._wide(a), "c1", parts, cut, copies, title=title)
 
     def _wide(self, width: int) -> float:
         """In widths of x."""

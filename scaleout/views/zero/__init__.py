@@ -34,7 +34,7 @@ CONTROLS = (
         select("passes", "Micro-batches per step", 1, [(n, str(n)) for n in (1, 2, 4, 8)]),
         slider("batch", "Sequences per GPU and micro-batch", 2, 1, 64, log=True),
         select("device", "GPU", "h100-sxm", cards(LARGE)),
-        select("link", "Joined by", "own", list(LINKS.items())),
+        select("link", "Connected by", "own", list(LINKS.items())),
         select("to", "Offload to", "host", [("host", "CPU memory"), ("nvme", "NVMe")]),
     ),
 )  # fmt: skip

@@ -3,12 +3,13 @@ time."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
 from scaleout.draw import guess, hatch, plot, svg
 from scaleout.draw.labels import fitting
+from scaleout.draw.parts import Part, bar
 from scaleout.views.zero.amounts import gigabytes
 from scaleout.words.amounts import quantity, took
 
@@ -35,16 +36,6 @@ class Band:
 
 
 @dataclass(frozen=True)
-class Part:
-    """Bytes of a kind on a GPU: key, colour, strength."""
-
-    key: str
-    fill: str
-    size: float
-    strong: float = 1.0
-
-
-@dataclass(frozen=True)
 class Cell:
     """A collective on the axis: words, the longest first, its volume in N, and the part that has been sent."""
 
@@ -63,37 +54,27 @@ def scale(band: Band, sizes: Sequence[float], outside: float, words: str) -> flo
 
 
 def memory(
-    band: Band, parts: Sequence[Part], scale: float, usable: int, stages: Sequence[float], chosen: int, activations: int
+    band: Band,
+    parts: Mapping[Part, float],
+    scale: float,
+    usable: int,
+    stages: Sequence[float],
+    chosen: int,
+    activations: int,
 ) -> str:
     """Bytes as a bar; what is over usable memory is hatched. scale: CSS pixels a byte; stages: bytes of each;
     activations: their bytes."""
-    held_bytes, limit = sum(part.size for part in parts), band.x + usable * scale
+    held_bytes, limit = sum(parts.values()), band.x + usable * scale
     pieces = [
         svg.text(
             band.words, band.y - 6, fitting(_memory_words(held_bytes, usable, activations), band.room), size=svg.SMALL
         )
     ]
     pieces.append(svg.rect(band.x, band.y, usable * scale, band.height, "grid", opacity=0.45, title="usable memory"))
-    part_x = band.x
-    for part in parts:
-        pieces.append(
-            svg.rect(
-                part_x,
-                band.y,
-                part.size * scale,
-                band.height,
-                part.fill,
-                opacity=part.strong,
-                title=f"{part.key}: {gigabytes(part.size)}",
-                mark=f"held {part.key}",
-            )
-        )
-        part_x += part.size * scale
-    excess = max(0.0, part_x - limit)
-    pieces.append(svg.rect(limit, band.y, excess, band.height, "paper", opacity=0.45, mark="veil"))
-    pieces.append(hatch.hatched(limit, band.y, excess, band.height, "accent", "over"))
-    pieces.append(svg.line(limit, band.y - 4, limit, band.y + band.height + 4, "accent", 2, "4 2", mark="limit"))
-    return "".join([*pieces, *_marks(band, scale, stages, chosen)])
+    marks, end = bar((band.x, band.y, band.height, scale), parts, gigabytes, "held")
+    return "".join(
+        [*pieces, marks, hatch.beyond(limit, end, band.y, band.height), *_marks(band, scale, stages, chosen)]
+    )
 
 
 def _memory_words(held_bytes: float, usable: int, activations: int) -> list[str]:
@@ -152,12 +133,12 @@ def _marks(band: Band, scale: float, stages: Sequence[float], chosen: int) -> li
     return parts
 
 
-def host(band: Band, parts: Sequence[Part], scale: float, words: str) -> str:
+def host(band: Band, parts: Mapping[Part, float], scale: float, words: str) -> str:
     """What is offloaded, on the scale of what is on the GPU."""
     boxes, part_x = [], band.x
-    for part in parts:
-        wide = part.size * scale
-        boxes.append(hatch.area([(part_x, band.y, wide, band.height)], part.fill, part.key) if part.size else "")
+    for part, size in parts.items():
+        wide = size * scale
+        boxes.append(hatch.area([(part_x, band.y, wide, band.height)], part.colour, part.name) if size else "")
         part_x += wide
     return (
         "".join(boxes) + svg.text(part_x + 6, band.y + band.height - 1, words, size=svg.SMALLEST)
@@ -233,18 +214,9 @@ def seconds(band: Band, parts: dict[str, float], waits: Sequence[str]) -> str:
         f"{took(total)}: {items}",
         f"step time {took(total)}, {took(sum(parts[name] for name in waits))} of it lost (hatched)",
     ]
-    pieces, bar_x = [svg.text(band.words, band.y - 6, fitting(ways, band.room), size=svg.SMALL)], band.x
-    for name, words in named.items():
-        wide = band.width * parts[name] / total
-        title = f"{words} {took(parts[name])}"
-        if name in waits:
-            pieces.append(
-                svg.rect(
-                    bar_x, band.y, wide, band.height, "accent", opacity=hatch.PALE, title=title, mark=f"ground {name}"
-                )
-            )
-            pieces.append(hatch.hatched(bar_x, band.y, wide, band.height, "accent", f"waits {name}"))
-        else:
-            pieces.append(svg.rect(bar_x, band.y, wide, band.height, FILLS[name], title=title, mark=f"works {name}"))
-        bar_x += wide
-    return "".join(pieces)
+    spent = {
+        Part((words,), "accent" if name in waits else FILLS[name], hatched=name in waits): parts[name]
+        for name, words in named.items()
+    }
+    marks, _ = bar((band.x, band.y, band.height, band.width / total), spent, took, "part")
+    return svg.text(band.words, band.y - 6, fitting(ways, band.room), size=svg.SMALL) + marks

@@ -39,13 +39,13 @@ def pace(setting) -> float:
 def _fitting(setting) -> Lever | None:
     """The first that fits; else the one that holds least, if that is less than now."""
     tried = [*lever.tried(setting, _for_memory(setting))]
-    fits = lever.first(tried, lambda after: after.fits)
-    found = fits or min(tried, key=lambda candidate: candidate.after.fullest_bytes, default=None)
-    if not found or (not fits and found.after.fullest_bytes > (1 - WORTH) * setting.fullest_bytes):
+    fits = lever.first(tried, lambda trial: trial.fits)
+    best = fits or min(tried, key=lambda candidate: candidate.after.fullest_bytes, default=None)
+    if not best or (not fits and best.after.fullest_bytes > (1 - WORTH) * setting.fullest_bytes):
         return None
-    effect = f"which fits; {_sends(setting, found.after)}" if fits else "which is not enough yet"
-    host = found.after.held_bytes("host")
-    return found.giving(f"{_holds(found.after)}, {effect}", f" ({gigabytes(host)})" if host else "")
+    effect = f"which fits; {_sends(setting, best.after)}" if fits else "which is not enough yet"
+    host = best.after.held_bytes("host")
+    return best.giving(f"{_holds(best.after)}, {effect}", f" ({gigabytes(host)})" if host else "")
 
 
 def _for_memory(setting) -> Iterator[Change]:
@@ -77,10 +77,10 @@ def _smaller(setting) -> Lever | None:
     ]
     return lever.first(
         lever.tried(setting, changes),
-        lambda after: (
-            after.held_bytes() < (1 - WORTH) * setting.held_bytes() and pace(after) < (1 + WORTH) * pace(setting)
+        lambda trial: (
+            trial.held_bytes() < (1 - WORTH) * setting.held_bytes() and pace(trial) < (1 + WORTH) * pace(setting)
         ),
-        lambda after: f"{_holds(after)}, {_sends(setting, after)}",
+        lambda trial: f"{_holds(trial)}, {_sends(setting, trial)}",
     )
 
 
@@ -91,11 +91,11 @@ def _faster(setting) -> Lever | None:
     """The mildest lever that saves time for a sequence, and does not make a step too large."""
     return lever.first(
         lever.tried(setting, _for_time(setting)),
-        lambda after: (
-            (after.step_fits or (after.fits and after.peak <= setting.peak))
-            and pace(after) < (1 - WORTH) * pace(setting)
+        lambda trial: (
+            (trial.step_fits or (trial.fits and trial.peak <= setting.peak))
+            and pace(trial) < (1 - WORTH) * pace(setting)
         ),
-        lambda after: f"{took(pace(after))} per sequence, not {took(pace(setting))}",
+        lambda trial: f"{took(pace(trial))} per sequence, not {took(pace(setting))}",
     )
 
 

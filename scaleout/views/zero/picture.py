@@ -8,12 +8,13 @@ from itertools import pairwise
 
 from scaleout.draw import svg
 from scaleout.draw.labels import cut, fitting
-from scaleout.draw.ownership import LENT, OWNED, Flight, Grid, Row
+from scaleout.draw.ownership import LENT, OWNED, PALE, Flight, Grid, Row
+from scaleout.draw.parts import BYTES, Part, sizes
 from scaleout.memory.zero import splits
 from scaleout.memory.zero_frames import Frame
 from scaleout.views.zero import beneath, muon, record
 from scaleout.views.zero.amounts import gigabytes
-from scaleout.views.zero.beneath import Band, Cell, Part
+from scaleout.views.zero.beneath import Band, Cell
 from scaleout.views.zero.setting import MOMENTS, Setting
 
 FILLS = {"weights": ("c1", "c5"), "gradients": ("c6", "")}  # and while they are lent; all else is the optimizer's
@@ -102,7 +103,7 @@ def locked(setting: Setting, width: int) -> str:
 def _memory(setting: Setting, frame: Frame, width: int, alone: bool = False) -> str:
     """What is on a GPU, and what is offloaded. alone: without the marks of other stages."""
     places, limit, stages, outside = PLACES[width], setting.usable, setting.by_stage, _outside(setting)
-    band, outside_bytes = _band(places.memory, width), sum(part.size for part in outside)
+    band, outside_bytes = _band(places.memory, width), sum(outside.values())
     words = f"{gigabytes(outside_bytes)} {HOSTS[setting.tier]}"
     scale = beneath.scale(band, [limit, *stages], outside_bytes, words)
     marks = stages[: 1 if alone else len(stages)]
@@ -242,38 +243,34 @@ def resting(setting: Setting) -> Frame:
     return next(frame for frame in setting.frames if frame.phase == "update")
 
 
-def parts(setting: Setting, frame: Frame) -> list[Part]:
+def parts(setting: Setting, frame: Frame) -> dict[Part, float]:
     """Bytes on a GPU by kind, what is lent apart."""
     rank_parameters = setting.parameters / setting.ranks
-    sizes = {
+    held = {
         (kind, state): size * rank_parameters * row.count(state)
         for kind, size in setting.widths.items()
         for row in (frame.held[kind][0],)
         for state in (OWNED, LENT)
     }
     states, lent = (
-        sum(size for (kind, state), size in sizes.items() if splits(kind) == 1 and state == state_shown)
+        sum(size for (kind, state), size in held.items() if splits(kind) == 1 and state == state_shown)
         for state_shown in (OWNED, LENT)
     )
-    return [
-        Part("weights", "c1", sizes["weights", OWNED]),
-        Part("gathered weights", "c5", sizes["weights", LENT]),
-        Part("gradients", "c6", sizes["gradients", OWNED]),
-        Part("gradients for a moment", "c6", sizes["gradients", LENT], 0.45),
-        Part("optimizer", "c2", states),
-        Part("gathered momentum", "c2", lent, 0.45),
-    ]
+    return {
+        Part(("weights",), "c1"): held["weights", OWNED],
+        Part(("gathered weights",), "c5"): held["weights", LENT],
+        Part(("gradients",), "c6"): held["gradients", OWNED],
+        Part(("gradients for a moment",), "c6", opacity=PALE): held["gradients", LENT],
+        Part(("optimizer",), "c2"): states,
+        Part(("gathered momentum",), "c2", opacity=PALE): lent,
+    }
 
 
-def _outside(setting: Setting) -> list[Part]:
+def _outside(setting: Setting) -> dict[Part, float]:
     """What is offloaded."""
-    sizes = setting.resting_bytes[setting.tier]
-    optimizer = sum(size for kind, size in sizes.items() if splits(kind) == 1)
-    return [
-        Part("weights", "c1", sizes["weights"]),
-        Part("gradients", "c6", sizes["gradients"]),
-        Part("optimizer", "c2", optimizer),
-    ]
+    held = setting.resting_bytes[setting.tier]
+    optimizer = sum(size for kind, size in held.items() if splits(kind) == 1)
+    return sizes(BYTES[:3], {"weights": held["weights"], "gradients": held["gradients"], "optimizer": optimizer})
 
 
 NEW = "gather new weights"

@@ -11,14 +11,13 @@ from scaleout.memory import allocator, zero, zero_frames
 from scaleout.memory.job import fullest
 from scaleout.memory.zero_frames import Frame
 from scaleout.spec import topology
-from scaleout.spec.devices import DEVICES, Device
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.replicas import Replicas
 from scaleout.spec.slices import block_parameters
-from scaleout.spec.transformer import PRESETS, Shape, total_parameters
+from scaleout.spec.transformer import total_parameters
 from scaleout.timing.job import Step, step
 from scaleout.views import base
 from scaleout.views.zero import muon
@@ -35,7 +34,7 @@ ALIKE = "DeepSpeed reduce"  # DeepSpeed with another option, which sends what th
 
 
 @dataclass(frozen=True)
-class Setting(base.Setting):
+class Setting(base.ModelSetting):
     """What a reader chose, but for the moment that is shown. passes: forward and backward before an update; batch:
     sequences of one of them on each GPU."""
 
@@ -43,14 +42,12 @@ class Setting(base.Setting):
     ranks: int
     keep: bool
     offload: str
-    model: str
     precision: str
     optimizer: str
     passes: int
     batch: int
     link: str
     to: str
-    device: str
 
     # --- what can be ------------------------------------------------------------------------------------------------
 
@@ -79,10 +76,6 @@ class Setting(base.Setting):
     # --- the models' words for it -----------------------------------------------------------------------------------
 
     @cached_property
-    def shape(self) -> Shape:
-        return PRESETS[self.model]
-
-    @cached_property
     def parameters(self) -> int:
         return total_parameters(self.shape)
 
@@ -93,10 +86,6 @@ class Setting(base.Setting):
     @cached_property
     def layout(self) -> Layout:
         return Layout(dp=self.ranks, zero=self.stage)
-
-    @property
-    def card(self) -> Device:
-        return DEVICES[self.device]
 
     @cached_property
     def widths(self) -> dict[str, float]:
@@ -130,11 +119,6 @@ class Setting(base.Setting):
         unit = block_parameters(self.shape)
         _, tiers = zero.fullest(self.parameters, self.recipe, self.layout, unit, self.keeps, self.offloaded, self.tier)
         return sum(self._one_state(tiers["device"]).values())
-
-    @property
-    def usable(self) -> int:
-        """Bytes that tensors may take on a GPU."""
-        return allocator.usable(self.card.memory_bytes)
 
     @property
     def states_fit(self) -> bool:

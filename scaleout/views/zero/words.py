@@ -9,8 +9,8 @@ from scaleout.words.amounts import quantity, took
 
 def sentence(setting, values: dict) -> str:
     """What is stored, what is communicated, and what communication and the host cost."""
-    held = setting.held_bytes()
-    resting = f"**{gigabytes(held)}** per GPU" if held else "**no states** on the GPU"
+    stored_bytes = setting.held_bytes()
+    resting = f"**{gigabytes(stored_bytes)}** per GPU" if stored_bytes else "**no states** on the GPU"
     fits = "" if setting.states_fit else " (too much)"
     extra = _offloaded(setting)
     if setting.keeps:

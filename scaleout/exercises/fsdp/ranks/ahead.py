@@ -27,6 +27,7 @@ from scaleout.exercises.fsdp.ranks.step import (
 from scaleout.exercises.ranks.check import LOST, Check, wrong
 from scaleout.exercises.ranks.count import counted
 from scaleout.exercises.ranks.guard import line
+from scaleout.exercises.ranks.sure import all_right
 
 STORES: list[dist.Store] = []
 
@@ -121,8 +122,8 @@ def rank_report(function, rank: int, world: int) -> Verdict | None:
     try:
         with calls:
             returned = function(shards, list(SIZES), watch.forward)
-    except Wrong as fault:
-        slip, words = fault.args
+    except Wrong as stopped:
+        slip, words = stopped.args
         return wrong(f"rank {rank}: {words}", slip)
     except RuntimeError as error:
         if rank == 0 and any(mark in line(error, 10**6) for mark in LOST):
@@ -144,13 +145,14 @@ def _end(returned: object, watch: Watch) -> Fault:
     return None
 
 
-def judge(reports: list, world: int) -> Verdict:
-    """Both ranks' forwards were right."""
-    return Verdict(
-        True,
-        f"right: {world} ranks prefetched the next of {len(SIZES)} units while one computed, and never had a "
+CHECK = Check(
+    "scaleout.exercises.fsdp.ranks",
+    "prefetched",
+    (2,),
+    rank_report,
+    all_right(
+        f"right: {{}} ranks prefetched the next of {len(SIZES)} units while one computed, and never had a "
         "third in memory",
-    )
-
-
-CHECK = Check("scaleout.exercises.fsdp.ranks", "prefetched", (2,), rank_report, judge, wait_seconds=10)
+    ),
+    wait_seconds=10,
+)

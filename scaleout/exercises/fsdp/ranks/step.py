@@ -9,6 +9,7 @@ import gc
 import time
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -16,6 +17,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, wrong
 from scaleout.exercises.ranks.count import counted
+from scaleout.exercises.ranks.sure import all_right
 
 SIZES = (600, 351, 1000, 451)  # elements of the units: two of them need padding
 ROOM = 4 * max(SIZES)  # bytes of the largest unit: what a buffer needs that holds one unit after the other
@@ -51,7 +53,9 @@ class Watch:
     """The callbacks: they note the order and raise `Wrong` at the first thing that is not as it should be."""
 
     def __init__(self, rank: int, calls: counted) -> None:
-        self.rank, self.calls, self.order, self.seen = rank, calls, [], []
+        self.rank, self.calls = rank, calls
+        self.order: list[tuple] = []
+        self.seen: list[tuple] = []
 
     def forward(self, unit: int, whole: torch.Tensor) -> None:
         with self.calls.paused():
@@ -62,7 +66,7 @@ class Watch:
             self._look("backward", unit, whole)
             return gradient(unit, self.rank)
 
-    def _look(self, phase: str, unit: int, tensor: object) -> None:
+    def _look(self, phase: str, unit: int, tensor: torch.Tensor) -> None:
         self.order.append((phase, unit))
         check_whole(phase, unit, tensor)
         storage = StorageWeakRef(tensor.untyped_storage())
@@ -138,7 +142,7 @@ def _is_freed(storage_ref: StorageWeakRef) -> bool:
     return False
 
 
-def check_whole(phase: str, unit: object, tensor: object) -> None:
+def check_whole(phase: str, unit: Any, tensor: object) -> None:
     """Raises `Wrong` where a callback was not given the unit's whole weights."""
     if unit not in range(len(SIZES)):
         raise Wrong("order", f"{phase} was called for unit {unit!r}: units are numbered from 0 to {len(SIZES) - 1}")
@@ -176,8 +180,8 @@ def rank_report(function, rank: int, world: int) -> Verdict | None:
     try:
         with calls:
             returned = function([shard.clone() for shard in shards], list(SIZES), watch.forward, watch.backward)
-    except Wrong as fault:
-        slip, words = fault.args
+    except Wrong as error:
+        slip, words = error.args
         return wrong(f"rank {rank}: {words}", slip)
     finally:
         gc.enable()
@@ -287,13 +291,14 @@ def _talk(calls: counted, world: int) -> Fault:
     return None
 
 
-def judge(reports: list, world: int) -> Verdict:
-    """Every rank's step was right."""
-    return Verdict(
-        True,
-        f"right: {world} ranks gathered {len(SIZES)} units one at a time, freed each, and keep only their "
+CHECK = Check(
+    "scaleout.exercises.fsdp.ranks",
+    "sharded_step",
+    (2,),
+    rank_report,
+    all_right(
+        f"right: {{}} ranks gathered {len(SIZES)} units one at a time, freed each, and keep only their "
         "shard of the mean gradient",
-    )
-
-
-CHECK = Check("scaleout.exercises.fsdp.ranks", "sharded_step", (2,), rank_report, judge, wait_seconds=10)
+    ),
+    wait_seconds=10,
+)

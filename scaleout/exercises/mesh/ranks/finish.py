@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, wrong
-from scaleout.exercises.ranks.sure import Fault, Seen, judged
+from scaleout.exercises.ranks.sure import Seen, judged
 from scaleout.spec.mesh import Grid
 
 AXES = ("pp", "dp", "tp")
@@ -137,7 +137,7 @@ def _name(kind: str, choices: tuple[str, ...]) -> str:
     return " ".join((kind, *choices))
 
 
-def _known(kind: str) -> dict[str, Fault]:
+def _known(kind: str) -> dict[str, tuple[str, str]]:
     """What is to be said of each choice for the axes of a gradient, by its name."""
     names = {
         ("none", "mean"): "not-averaged",
@@ -188,7 +188,7 @@ def judge(reports: list[list[Seen]], world: int) -> Verdict:
     if turned.ok or turned.slip == TURNED:
         return turned
     kind = next(case.value for report in reports for case in report if case.fault)
-    known = _known(kind)
+    known = _known(str(kind))
     verdict = judged(
         [[case for case in report if case.value == kind] for report in reports],
         {name: words for name, (_, words) in known.items()},

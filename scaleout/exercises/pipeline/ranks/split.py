@@ -14,7 +14,7 @@ from torch import nn
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.pipeline.ranks.step import CLOSE, alone, data, flat, model
 from scaleout.exercises.ranks.check import Check, wrong
-from scaleout.exercises.ranks.sure import TELLING
+from scaleout.exercises.ranks.sure import TELLING, all_right
 
 MICRO_BATCHES = 3
 ROUNDS = range(TELLING)  # each with data of its own: a mistake is named where all of them show it
@@ -27,7 +27,8 @@ class Watched:
     """A stage whose gradients are counted: `computed["input"]` and `computed["weight"]`."""
 
     def __init__(self, stage: nn.Module) -> None:
-        self.stage, self.computed = stage, Counter()
+        self.stage = stage
+        self.computed: Counter = Counter()
         for weight in stage.parameters():
             weight.register_hook(lambda gradient: self.computed.update(["weight"]))
 
@@ -50,7 +51,9 @@ def rank_report(function, rank: int, world: int) -> Verdict | None:
 def _run(function, rank: int, world: int, seed: int) -> tuple[str, str] | None:
     stage = model(world)[rank]
     watched, (inputs, targets) = Watched(stage), data(MICRO_BATCHES, seed)
-    outputs, waiting, faults = [], [], []
+    outputs = []
+    waiting: list = []
+    faults: list = []
     for x in inputs:
         if rank:
             dist.recv(x := torch.empty_like(x), 0)
@@ -122,15 +125,15 @@ def explain(error: Exception) -> Verdict | None:
     return wrong("the first call freed what autograd had saved for the second: pass retain_graph=True", "freed")
 
 
-def judge(reports: list, world: int) -> Verdict:
-    """Both ranks' halves were right."""
-    return Verdict(
-        True,
-        f"right: {world} ranks sent {MICRO_BATCHES} input gradients first and computed the weights' gradients "
-        "afterwards, equal to those of backward()",
-    )
-
-
 CHECK = Check(
-    "scaleout.exercises.pipeline.ranks", "split_backward", (2,), rank_report, judge, wait_seconds=5, explain=explain
+    "scaleout.exercises.pipeline.ranks",
+    "split_backward",
+    (2,),
+    rank_report,
+    all_right(
+        f"right: {{}} ranks sent {MICRO_BATCHES} input gradients first and computed the weights' gradients "
+        "afterwards, equal to those of backward()",
+    ),
+    wait_seconds=5,
+    explain=explain,
 )

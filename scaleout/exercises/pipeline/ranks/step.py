@@ -19,7 +19,7 @@ from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import LOST, Check, wrong
 from scaleout.exercises.ranks.count import counted
 from scaleout.exercises.ranks.guard import line
-from scaleout.exercises.ranks.sure import Fault, Seen, judged
+from scaleout.exercises.ranks.sure import Fault, Seen, by_mistakes
 from scaleout.spec.pipeline import orders
 
 WIDTH, ROWS = 6, 4
@@ -141,7 +141,7 @@ def rank_report(function, rank: int, world: int) -> Verdict | list[Seen]:
     return seen
 
 
-def _step(function, rank: int, world: int, m: int, place: str) -> Fault | Seen:
+def _step(function, rank: int, world: int, m: int, place: str) -> tuple[str, str] | Seen:
     order = [(action.kind, action.micro) for action in orders("1f1b", world, m)[rank]]
     inputs, targets = data(m)
     layers = model(world)[rank]
@@ -222,7 +222,7 @@ WORDS = {
 }  # fmt: skip
 
 
-def _gradient(actual: torch.Tensor, parts: list[torch.Tensor], place: str) -> Fault | Seen:
+def _gradient(actual: torch.Tensor, parts: list[torch.Tensor], place: str) -> tuple[str, str] | Seen:
     """What is to be seen of the gradients that were left; `parts` of one process add up to the right ones."""
     right, m = sum(parts), len(parts)
 
@@ -249,17 +249,12 @@ def _gradient(actual: torch.Tensor, parts: list[torch.Tensor], place: str) -> Fa
     return Seen(place, fault, frozenset(slip for slip, value in values.items() if matches(value)))
 
 
-def judge(reports: list[list[Seen]], world: int) -> Verdict:
-    """Every rank's steps."""
-    return judged(reports, WORDS, f"right on {world} processes")
-
-
 CHECK = Check(
     "scaleout.exercises.pipeline.ranks",
     "pipeline_step",
     (2, 3),
     rank_report,
-    judge,
+    by_mistakes(WORDS),
     wait_seconds=5,
     right="right on 2 and 3 processes: the gradients are those of one process, and rank r never had more than p - r "
     "micro-batches in flight",

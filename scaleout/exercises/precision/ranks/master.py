@@ -13,7 +13,7 @@ import torch
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, wrong
 from scaleout.exercises.ranks.held import held_bytes, tensors
-from scaleout.exercises.ranks.sure import TELLING
+from scaleout.exercises.ranks.sure import TELLING, all_right
 
 SIZE, STEPS, LR = 2048, 60, 5e-5  # a weight above 0.25 moves by 5e-4 at least in bf16
 BETAS, EPS, DECAY = (0.9, 0.95), 1e-8, 0.5
@@ -71,7 +71,8 @@ def trained(rank: int, decay=DECAY, coupled=0.0, corrected=True, root=True, fres
 
 def rank_report(function, rank: int, world: int) -> Verdict | None:
     """All steps: what is wrong after them, or None."""
-    w, state, rows = weights(rank), {}, []
+    w, rows = weights(rank), []
+    state: dict = {}
     address = w.data_ptr()
     for step in range(1, STEPS + 1):
         returned = function(w, gradient(step, rank), state, step, LR)
@@ -160,17 +161,12 @@ def _state(state: dict) -> Fault:
     return None
 
 
-def judge(reports: list, world: int) -> Verdict:
-    """Every rank's steps were right."""
-    return Verdict(True, f"right on {world} processes")
-
-
 CHECK = Check(
     "scaleout.exercises.precision.ranks",
     "master_step",
     (2,),
     rank_report,
-    judge,
+    all_right(),
     wait_seconds=5,
     right=f"right on 2 processes: after {STEPS} steps that bf16 alone would have lost, the weights are those of "
     "AdamW in fp32, with 12 bytes of state per parameter",

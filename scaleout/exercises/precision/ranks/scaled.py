@@ -9,13 +9,14 @@ import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, wrong
 from scaleout.exercises.ranks.count import counted
-from scaleout.exercises.ranks.sure import Fault, Seen, judged
+from scaleout.exercises.ranks.sure import Fault, Seen, by_mistakes
 
 LR, MAX_NORM, SCALE, INTERVAL = 0.5, 1.0, 4096.0, 3
 CLOSE = 1e-4  # relative to the largest change: a norm is added up in another order, and clip_grad_norm_ adds 1e-6
@@ -207,7 +208,7 @@ def _scaler(scaler: dict, old: dict, bad: bool) -> Fault:
     return "wrong-scale", f"the scale is {scale:g} after {old['scale']:g}, and should be {right['scale']:g}"
 
 
-def _number(value: object) -> float:
+def _number(value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
@@ -226,17 +227,12 @@ def _sent(calls: counted, world: int) -> Fault:
     return None
 
 
-def judge(reports: list[list[Seen]], world: int) -> Verdict:
-    """Every rank made and left out the same steps."""
-    return judged(reports, WORDS, f"right on {world} processes")
-
-
 CHECK = Check(
     "scaleout.exercises.precision.ranks",
     "sharded_step",
     (2, 3),
     rank_report,
-    judge,
+    by_mistakes(WORDS),
     wait_seconds=5,
     right="right on 2 and 3 processes: all ranks skip two steps, apply the others, and have one scale",
 )

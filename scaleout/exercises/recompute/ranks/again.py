@@ -5,8 +5,10 @@ Each case is run plainly first, then through the reader's function, from the sam
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -15,7 +17,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, wrong
 from scaleout.exercises.ranks.count import counted
-from scaleout.exercises.ranks.sure import Fault, Seen, judged
+from scaleout.exercises.ranks.sure import Fault, Seen, by_mistakes
 
 ROWS, WIDTH = 48, 64
 CLOSE = 1e-5  # of numbers of about 1, in fp32
@@ -93,8 +95,8 @@ def block(weights: list[torch.Tensor], drop: float, world: int, watch: Watch):
     return run
 
 
-def played(case: Case, layer, rank: int, world: int) -> Result | object:
-    """A case through layer(run, x, y, mask)."""
+def played(case: Case, layer, rank: int, world: int) -> Any:
+    """A case through layer(run, x, y, mask): its Result, or what the layer gave in place of a tensor."""
     generator, watch = torch.Generator().manual_seed(7), Watch()
     x, y, first, second, upstream = (
         torch.randn(*size, generator=generator)
@@ -172,7 +174,7 @@ def rank_report(function, rank: int, world: int) -> Verdict | list[Seen]:
     return seen
 
 
-def _case(function, case: Case, rank: int, world: int, place: str) -> Fault | Seen:
+def _case(function, case: Case, rank: int, world: int, place: str) -> tuple[str, str] | Seen:
     right = played(case, lambda run, *inputs: run(*inputs), rank, world)
     mine = played(case, function, rank, world)
     if mine is ...:
@@ -247,7 +249,9 @@ def _dropped(mine: Result, case: Case) -> Fault:
 def _gradients(mine: Result, right: Result) -> Fault:
     """What is to be seen of the gradients."""
     errors = {
-        name: float((gradient - expected).abs().max()) if gradient.shape == expected.shape else float("nan")
+        name: math.nan
+        if gradient is None or expected is None or gradient.shape != expected.shape
+        else float((gradient - expected).abs().max())
         for name, gradient, expected in zip(NAMES, mine.gradients, right.gradients, strict=True)
         if not close(gradient, expected)
     }
@@ -291,17 +295,12 @@ def explain(error: Exception) -> Verdict | None:
     return next((wrong(words, slip) for mark, slip, words in _KNOWN if mark in str(error)), None)
 
 
-def judge(reports: list[list[Seen]], world: int) -> Verdict:
-    """Every rank had the gradients of a plain run."""
-    return judged(reports, WORDS, f"right on {world} processes")
-
-
 CHECK = Check(
     "scaleout.exercises.recompute.ranks",
     "again",
     (1, 2),
     rank_report,
-    judge,
+    by_mistakes(WORDS),
     wait_seconds=5,
     explain=explain,
     right="right on 1 and 2 processes: the gradients of a plain run, the same elements dropped, and nothing saved "

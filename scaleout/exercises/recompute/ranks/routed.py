@@ -11,7 +11,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, wrong
 from scaleout.exercises.ranks.count import counted
-from scaleout.exercises.ranks.sure import Fault, Seen, judged
+from scaleout.exercises.ranks.sure import Fault, Seen, by_mistakes
 
 TOKENS, WIDTH, EXPERTS = 12, 6, 4
 INSIDE = 16 * WIDTH  # of an expert: much more than what goes in and comes out
@@ -71,7 +71,8 @@ class Expert(nn.Module):
         self.up, self.down = (
             nn.Parameter(torch.randn(*size, generator=generator) / 4) for size in ((WIDTH, INSIDE), (INSIDE, WIDTH))
         )
-        self.rows, self.inside = 0, []
+        self.rows = 0
+        self.inside: list = []
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.rows += len(x)
@@ -141,9 +142,9 @@ def rank_report(function, rank: int, world: int) -> Verdict | list[Seen]:
         fault = _case(function, case, rank)
         if fault and fault[0] == "stub":
             return wrong(f"{place}: {fault[1]}", "stub")
-        known = fault is not None and fault[0] in WORDS
-        agree = {fault[0]} if known else {"asked-twice", "changed"} if not (fault or case.swaps) else set()
-        seen.append(Seen(place, PLAIN[fault[0] == "changed"] if known else fault, frozenset(agree)))
+        known = fault[0] if fault and fault[0] in WORDS else ""
+        agree = {known} if known else {"asked-twice", "changed"} if not (fault or case.swaps) else set()
+        seen.append(Seen(place, PLAIN[known == "changed"] if known else fault, frozenset(agree)))
         if fault and not known:
             break
     return seen
@@ -188,8 +189,12 @@ def _output(output: torch.Tensor, expected: torch.Tensor, case: Case, rank: int)
     """What is wrong with what the layer gives."""
     if close(output, expected):
         return None
-    values = {"unweighted": {"weighted": False}, "all-experts": {"soft": True}, "asked-twice": {"run": 1}}
-    known = (slip for slip, options in values.items() if close(output, plain(case, rank, **options)[0]))
+    made: dict[str, dict] = {
+        "unweighted": {"weighted": False},
+        "all-experts": {"soft": True},
+        "asked-twice": {"run": 1},
+    }
+    known = (slip for slip, options in made.items() if close(output, plain(case, rank, **options)[0]))
     return next(((slip, WORDS[slip]) for slip in known), PLAIN[0])
 
 
@@ -225,17 +230,12 @@ def close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
     return actual.shape == expected.shape and torch.allclose(actual, expected, rtol=CLOSE, atol=CLOSE)
 
 
-def judge(reports: list[list[Seen]], world: int) -> Verdict:
-    """All cases were right on every rank."""
-    return judged(reports, WORDS, f"right on {world} processes")
-
-
 CHECK = Check(
     "scaleout.exercises.recompute.ranks",
     "routed",
     (2,),
     rank_report,
-    judge,
+    by_mistakes(WORDS),
     wait_seconds=5,
     right="right on 2 processes: each token's gradient went through the expert that processed it, and "
     "nothing was saved inside",

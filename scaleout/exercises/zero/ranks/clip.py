@@ -15,7 +15,7 @@ import torch
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, wrong
 from scaleout.exercises.ranks.count import counted
-from scaleout.exercises.ranks.sure import Fault, Seen, judged
+from scaleout.exercises.ranks.sure import Fault, Seen, by_mistakes
 
 CLOSE = 1e-4  # relative; clip_grad_norm_ adds 1e-6 to the norm, and a norm is added up in another order
 OVERHEAD = 1000  # bytes that a rank may send to each other one: a number or two, be they wrapped as objects
@@ -64,10 +64,11 @@ def rank_report(function, rank: int, world: int) -> Verdict | list[Seen]:
     warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
     seen = [_case(function, case, rank, world) for case in CASES]
     verdicts = [report for report in seen if isinstance(report, Verdict)]
-    bad = [report for report in seen if not verdicts and report.fault]
-    if bad and bad[0].fault[0] == "owns-nothing":  # the others wait for this rank, and have no report
-        verdicts = [wrong(f"{bad[0].place}: {bad[0].fault[1]}", "owns-nothing")]
-    return verdicts[0] if verdicts else seen
+    reports = [report for report in seen if isinstance(report, Seen)]
+    place, fault = next(((report.place, report.fault) for report in reports if report.fault), ("", None))
+    if not verdicts and fault and fault[0] == "owns-nothing":  # the others wait for this rank, and have no report
+        verdicts = [wrong(f"{place}: {fault[1]}", "owns-nothing")]
+    return verdicts[0] if verdicts else reports
 
 
 def _case(function, case: Case, rank: int, world: int) -> Verdict | Seen:
@@ -187,17 +188,12 @@ def _all_close(actual: list[torch.Tensor], expected: list[torch.Tensor]) -> bool
     )
 
 
-def judge(reports: list[list[Seen]], world: int) -> Verdict:
-    """Every rank clipped as one process would."""
-    return judged(reports, WORDS, f"right on {world} processes")
-
-
 CHECK = Check(
     "scaleout.exercises.zero.ranks",
     "clip_sharded",
     (2, 3),
     rank_report,
-    judge,
+    by_mistakes(WORDS),
     wait_seconds=5,
     right="right on 2 and 3 processes: one norm, and the same factor on every rank",
 )

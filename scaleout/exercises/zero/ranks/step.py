@@ -15,6 +15,7 @@ from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, wrong
 from scaleout.exercises.ranks.count import counted
 from scaleout.exercises.ranks.held import held_bytes
+from scaleout.exercises.ranks.sure import all_right
 
 SIZE, STEPS, LR = 1511, 4, 0.1  # no number of ranks divides the weights
 BETAS, EPS, DECAY = (0.9, 0.95), 1e-3, 0.1
@@ -79,7 +80,8 @@ def reference(world: int) -> torch.Tensor:
 def rank_report(function, rank: int, world: int) -> Verdict | None:
     """Four steps on this rank: what is wrong with them, or None."""
     warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
-    w, state, rows = weights(), {}, []
+    w, rows = weights(), []
+    state: dict = {}
     for step in range(1, STEPS + 1):
         with counted() as calls:
             returned = function(w, gradient(step, rank), state, step, LR)
@@ -210,17 +212,12 @@ def explain(error: Exception) -> Verdict | None:
     )
 
 
-def judge(reports: list, world: int) -> Verdict:
-    """Every rank's steps were right."""
-    return Verdict(True, f"right on {world} processes")
-
-
 CHECK = Check(
     "scaleout.exercises.zero.ranks",
     "zero_step",
     (2, 3),
     rank_report,
-    judge,
+    all_right(),
     wait_seconds=5,
     explain=explain,
     right=f"right on 2 and 3 processes: the weights of AdamW on one after {STEPS} steps, moments of a "
