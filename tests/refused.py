@@ -23,6 +23,7 @@ WORK = {
     "zero": "train",
     "precision": "whole",
     "recompute": "train",
+    "kernels": "whole",
     "capstone": "Job",
     "slow_link": "measure",
 }

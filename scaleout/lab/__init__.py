@@ -8,8 +8,8 @@ measurements, `recording` the Record, `picture` a plot in a file; `runner` is on
 memory that this process may use, `machine` describes the machine, `fits` and `preflight` check whether it is enough.
 `tour` plans a tour of all labs, `tour_visit` runs a stop, `tour_page` writes the page.
 `architecture`, `architecture_modes`, `bottlenecks`, `budget`, `collectives`, `ddp`, `ddp_scaling`, `fsdp`, `hang`,
-`mesh`, `mesh_link`, `pipeline`, `precision`, `recompute`, `slow_link`, `tensor`, `tensor_link` and `zero` each write
-the output of one lab.
+`kernels`, `mesh`, `mesh_link`, `pipeline`, `precision`, `recompute`, `slow_link`, `tensor`, `tensor_link` and `zero`
+each write the output of one lab.
 
 Measuring is in `measure`, the training job in `train`. Importing this room imports no torch.
 """

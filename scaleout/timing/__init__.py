@@ -20,6 +20,8 @@ FLOPs among a model's size, its training tokens and the samples of its answers, 
 
 `recompute` has the time of recomputation, tile by tile, and `knapsack` chooses among tiles.
 
+`kernels` has attention kernel by kernel: FLOPs, bytes, and the cycles of each unit of a multiprocessor.
+
 `precision` compares a step in FP8 with one in 16 bits. `calibrated` fits the rates of a measured machine to its
 `profile`.
 

@@ -8,6 +8,7 @@ from math import ceil
 
 import budget_views
 import pytest
+from kernels_views import kernels
 from view_settings import by_chance, controls, grid, values
 
 from scaleout import views
@@ -33,6 +34,7 @@ MIXED = {
     "planner": 4,
     "bottlenecks": 60,
     "architecture": 60,
+    "kernels": 80,
     "budget": 60,
 }  # settings by chance
 NAMELESS = {
@@ -41,6 +43,7 @@ NAMELESS = {
     "budget",
     "collectives",
     "front",
+    "kernels",
     "pipeline",
     "precision",
 }  # views that are of no model
@@ -183,6 +186,7 @@ CHECKS = {
     "planner": planner,
     "bottlenecks": bottlenecks,
     "architecture": architecture,
+    "kernels": kernels,
     "budget": budget_views.holds,
 }
 
