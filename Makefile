@@ -14,7 +14,7 @@ READY := .venv/.ready book/node_modules/.ready
 # Tests of a file share launches, so they stay in one worker.
 TESTS := $(PY) -m pytest --dist loadfile --no-loadscope-reorder
 # Rooms that need no torch; what holds them against torch is named a truth.
-PURE := words spec memory collectives numerics timing draw views records writeup exercises page
+PURE := words spec memory collectives numerics timing draw views records fit writeup exercises page
 QUICK := $(PURE:%=tests/%) tests/test_repo.py tests/test_house.py tests/test_notebooks.py
 
 .PHONY: book site test quick notebooks bench clean

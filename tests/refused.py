@@ -12,6 +12,7 @@ WORK = {
     "calibrate": "measure",
     "architecture": "judge_all",
     "bottlenecks": "judge_all",
+    "budget": "study_all",
     "memory": "parity",
     "ddp": "train",
     "fsdp": "train",
@@ -22,6 +23,7 @@ WORK = {
     "zero": "train",
     "precision": "whole",
     "recompute": "train",
+    "kernels": "whole",
     "capstone": "Job",
     "slow_link": "measure",
 }

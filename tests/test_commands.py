@@ -24,7 +24,14 @@ from scaleout.train import worlds
 sys.path.insert(0, str(repo.ROOT / "labs"))
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("forked_python")]
-PAGES = ["book/running.md", "book/how-to-use.md", "book/troubleshooting.md", "README.md", "labs/README.md"]
+PAGES = [
+    "book/running.md",
+    "book/how-to-use.md",
+    "book/troubleshooting.md",
+    "book/planner.md",
+    "README.md",
+    "labs/README.md",
+]
 PAGES += sorted(
     path.relative_to(repo.ROOT).as_posix()
     for folder, kind in (("labs/launch", "*"), ("labs", "*.py"), ("book/instructor", "*.md"), ("notebooks", "*.ipynb"))
@@ -36,6 +43,7 @@ JOB = [*MODEL, "--ff", "32"]
 SHRUNK = {
     "architecture": [*MODEL, "--injected-ms", "20"],
     "bottlenecks": [*MODEL, "--injected-ms", "20", "--matmuls", "2", "--additions", "4"],
+    "budget": MODEL,
     "memory": MODEL,
     "ddp": MODEL,
     "fsdp": MODEL,
@@ -67,6 +75,7 @@ SHRUNK = {
     "preflight": [],
     "zero": MODEL,
     "precision": MODEL,
+    "kernels": ["--seqs", "16,32", "--head-sizes", "16", "--heads", "2", "--rounds", "2", "--no-compile"],
     "mesh": ["--layers", "2", "--hidden", "32", "--heads", "4"],
 }
 NO_SIZES = ("hang", "hang_job", "tour")  # tests/ranks/test_hang.py and test_tour.py run them
@@ -88,6 +97,8 @@ ENDS = {
     ("mesh", "--fault"): "end",
     ("tensor", "--fault"): "end",
     ("recompute", "--fault"): "end",
+    ("kernels", "recompile"): "end",
+    ("kernels", "fp8"): "end",
     ("architecture", "{path}"): "ValueError: {path}: the name must end in .json",  # the chapter makes it up
     ("architecture", "--score"): "ValueError: --score verdicts.txt: cannot be read",
 }
@@ -212,6 +223,8 @@ def test_every_size_and_every_command_comes_to_its_first_step(reached):
         "recompute",
         "architecture",
         "bottlenecks",
+        "kernels",
+        "budget",
         "capstone",
         "collectives",
         "calibrate",
@@ -224,6 +237,7 @@ def test_every_size_and_every_command_comes_to_its_first_step(reached):
     [
         ("architecture", ["--injected-ms", "100"]),
         ("bottlenecks", ["--steps", "2"]),
+        ("budget", ["--steps", "2", "--written", "8", "--tune-steps", "2", "--seeds", "2", "--windows", "4"]),
         ("memory", ["--steps", "6"]),
         ("ddp", ["--steps", "5"]),
         ("fsdp", ["--steps", "5"]),
@@ -235,6 +249,7 @@ def test_every_size_and_every_command_comes_to_its_first_step(reached):
         ("precision", ["--steps", "8", "--seeds", "1", "--ways", "bf16"]),
         ("capstone", ["--steps", "6", "--sample", "0"]),
         ("calibrate", []),
+        ("kernels", []),
     ],
 )
 def test_a_lab_imports_all_that_it_uses(lab, words, tmp_path):
@@ -263,7 +278,10 @@ def test_only_sizes_that_read_much_depend_on_the_python_that_runs():
                 other.add((lab, tier))
             elif hasattr(o, "dataset"):
                 assert o.steps * sequences * o.seq < (0.3 if tier == "smoke" else 2) * small, (lab, tier)
-    assert other == {("capstone", "cpu"), *((lab, "gpu") for lab in ("capstone", "memory", "ddp", "fsdp", "recompute"))}
+    assert other == {
+        ("capstone", "cpu"),
+        *((lab, "gpu") for lab in ("budget", "capstone", "memory", "ddp", "fsdp", "recompute")),
+    }
     assert not [
         words
         for page in PAGES
@@ -344,12 +362,14 @@ def test_modules_of_the_package_that_are_commands_run(tmp_path):
         for module, words in modules(page)
         if words and not module.startswith("scaleout.exercises.")
     }  # checkers have tests of their own
-    assert {module for module, *_ in found} == {"scaleout.timing.price", "scaleout.writeup"}
+    assert {module for module, *_ in found} == {"scaleout.fit", "scaleout.timing.price", "scaleout.writeup"}
+    llama = json.loads((repo.ROOT / "tests/published/hugging_face_parameters.json").read_text(encoding="utf-8"))
+    (tmp_path / "config.json").write_text(json.dumps(llama["models"]["Llama 3.2 1B"]["config"]), encoding="utf-8")
     for module, *words in sorted(found):
         left = iter(records)
         words = [
             next(left)
-            if word.endswith(".json") or word in ("RECORD", "RECORD...")
+            if (word.endswith(".json") and word != "config.json") or word in ("RECORD", "RECORD...")
             else str(tmp_path / "page.md")
             if word.endswith(".md")
             else word

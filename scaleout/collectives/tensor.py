@@ -17,7 +17,7 @@ from math import fsum
 from scaleout.collectives.placements import FEATURES, PARTIAL, READ, TOKENS, WHOLE, Move, Placed, collective
 from scaleout.spec import checks
 from scaleout.spec.slices import check_hidden, check_options, check_sequence, check_tensor
-from scaleout.spec.transformer import Shape, check_run, linears, norm_parameters
+from scaleout.spec.transformer import Shape, check_run, linears, vector_parameters
 
 CUTS = ("columns", "rows", "copies")
 MEGATRON = {"qkv": "columns", "out": "rows", "up": "columns", "down": "rows"}
@@ -192,7 +192,7 @@ class _Sheet:
             kept=True,
             stream=True,
         )
-        self.sum_later(norm_parameters(s), self.tp if self.outside == TOKENS else 1)
+        self.sum_later(vector_parameters(s, self.tp) // 2, self.tp if self.outside == TOKENS else 1)
         produced = _gives(cuts[first], read)
         scatters = cuts[second] == "rows" and not (half == "attention" and self.tp > s.kv)
         middle = produced if produced != PARTIAL else FEATURES if scatters else WHOLE
@@ -240,7 +240,7 @@ class _Sheet:
         flops = 2 * tokens * local[0] * local[1]
         self.weights.append(Weight(name, cut, (a, b), local, flops, ranks))
         self.sum_later(local[0] * local[1], ranks)
-        if self.s.bias:
+        if self.s.has_bias(name):
             bias_ranks = t if cut == "rows" and self.outside == TOKENS and name in ("out", "down") else ranks
             self.sum_later(local[1], bias_ranks)
 

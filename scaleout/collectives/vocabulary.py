@@ -75,7 +75,7 @@ def ends(
     head, unhead = _join(outside, READ, x, tp, "last norm")
     repeated = head if gather_again else ()
     loss = tuple(Move("all_reduce", 4 * tokens, tp, (name,)) for name in LOSS) if tp > 1 else ()
-    positions = shape.max_seq * shape.hidden if shape.positions == "learned" else 0
+    positions = shape.position_rows * shape.hidden
     summed = (positions + norm_parameters(shape)) * width if outside == TOKENS else 0
     logits = tokens * ceil(shape.vocab / tp)
     return Ends(

@@ -20,6 +20,7 @@ of a block; `ownership` shows which rank stores which shard, `zero_stages` the s
 them communicates; `recompute_hills` is the memory of blocks through a step, and the cost of less memory; `mesh_cuts`
 shows the parts of a model on the GPUs of a mesh, how far each axis reaches, and when each communicates; `mesh_nodes` is
 ranks on their nodes, and many nodes as cells.
+`attention_tiles` has the scores of attention as tiles, all in memory or one at a time on the chip.
 
 Widgets that use them are in `views`. Figures of measurements are made with matplotlib: `measure.figures`.
 """

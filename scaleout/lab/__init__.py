@@ -7,9 +7,9 @@ measurements, `recording` the Record, `picture` a plot in a file; `runner` is on
 `leash` ends a job when its starter ends; `chapter` is called by the first cell of a notebook; `limits` are the CPU and
 memory that this process may use, `machine` describes the machine, `fits` and `preflight` check whether it is enough.
 `tour` plans a tour of all labs, `tour_visit` runs a stop, `tour_page` writes the page.
-`architecture`, `architecture_modes`, `bottlenecks`, `collectives`, `ddp`, `ddp_scaling`, `fsdp`, `hang`, `mesh`,
-`mesh_link`, `pipeline`, `precision`, `recompute`, `slow_link`, `tensor`, `tensor_link` and `zero` each write the output
-of one lab.
+`architecture`, `architecture_modes`, `bottlenecks`, `budget`, `collectives`, `ddp`, `ddp_scaling`, `fsdp`, `hang`,
+`kernels`, `mesh`, `mesh_link`, `pipeline`, `precision`, `recompute`, `slow_link`, `tensor`, `tensor_link` and `zero`
+each write the output of one lab.
 
 Measuring is in `measure`, the training job in `train`. Importing this room imports no torch.
 """

@@ -28,7 +28,8 @@ SECONDS = {
     "preflight": (7, 7, 15, 30), "calibrate": (11, 34, 25, 65), "memory": (9, 120, 30, 40),
     "collectives": (11, 90, 15, 60), "ddp": (28, 120, 25, 60), "tensor": (10, 60, 40, 60),
     "pipeline": (22, 180, 40, 90), "zero": (14, 90, 40, 60), "fsdp": (17, 90, 35, 60), "mesh": (15, 120, 40, 90),
-    "architecture": (25, 70, 60, 70), "bottlenecks": (12, 45, 30, 40),
+    "architecture": (25, 70, 60, 70), "bottlenecks": (12, 45, 30, 40), "kernels": (40, 150, 120, 120),
+    "budget": (25, 240, 120, 60),
     "recompute": (14, 60, 50, 60), "precision": (20, 150, 100, 100), "capstone": (40, 900, 100, 120),
     "hang": (14, 14, 14, 14), "scaling": (70, 200, 70, 70), "slow_link": (35, 150, 35, 35),
 }  # fmt: skip
@@ -46,6 +47,8 @@ ALONE = (
     "mesh",
     "bottlenecks",
     "architecture",
+    "kernels",
+    "budget",
 )
 TOGETHER = (
     "memory",
@@ -61,6 +64,8 @@ TOGETHER = (
     "precision",
     "bottlenecks",
     "architecture",
+    "kernels",
+    "budget",
 )
 # What one GPU cannot show is shown by ranks on its host's cores: messages, bubbles, layouts.
 MESSAGES = ("collectives", "ddp", "pipeline", "mesh", "tensor", "fsdp", "zero")

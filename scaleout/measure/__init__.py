@@ -14,6 +14,10 @@ torch.profiler. `inject`, `tensor_faults`, `pipeline_faults`, `zero_faults`, `me
 `units` what replicas and shards add to a step. `bottlenecks` makes a small job short of any one resource and counts
 what a step takes. `architecture` injects one of ten faults into a job and records its trace; `architecture_input`,
 `architecture_saves` and `architecture_link` measure loaders, saves, and ranks placed on two hosts.
+Of attention's kernels `kernels_attention` measures errors, saved bytes and seconds, `kernels_fp8` what FP8 does to them
+and to matrix multiplications; `kernels_fusion` times chains of operations fused and not, `kernels_block` a block before
+and after each kernel, and `kernels_faults` has three that are silently slow. `budget` trains a byte model on text that
+it has written.
 
 Reading recorded files needs no torch: see `records`. Stands on `parallel` and `lab`.
 """

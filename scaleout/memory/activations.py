@@ -162,8 +162,28 @@ class Sizes:
 
     @cached_property
     def batch_bytes(self) -> int:
-        """Tokens and targets, int64."""
-        return 2 * 8 * self.tokens
+        """Tokens and targets, int64, and the cosines and sines of rotary positions, where all blocks share them."""
+        rotary = self.transformers and self.shape.positions == "rotary"
+        return 2 * 8 * self.tokens + 2 * self.seq * self.shape.d * self.r * rotary
+
+    @cached_property
+    def transformers(self) -> bool:
+        """Whether the modules are those of Hugging Face's transformers."""
+        return self.recipe.operations == "transformers"
+
+    @cached_property
+    def input_copies(self) -> tuple[int, int]:
+        """How many copies of the inputs of q, k and v, and of up and gate, are saved: autocast casts once for each
+        matrix that reads one. GPT-2 of transformers has q, k and v in one matrix."""
+        if not self.auto or self.regathers:
+            return 1, 1
+        return 1 if self.transformers and not self.shape.gated_mlp else 3, 2 if self.shape.gated_mlp else 1
+
+    @cached_property
+    def activation_kept(self) -> int:
+        """What the activation function saves: its input, with a gate both factors too. GELU of transformers' GPT-2 is
+        0.5 x (1 + tanh(...)), and saves its input, the tanh and both factors."""
+        return (3 if self.shape.gated_mlp else 4 if self.transformers else 1) * self.f
 
     @cached_property
     def per_token(self) -> int:
@@ -226,19 +246,32 @@ class Sizes:
 
 
 def norm_kept(z: Sizes) -> int:
-    """A norm's input, and for each token the mean and deviation, or the root mean square."""
-    return z.x + (2 * z.per_token * z.r if z.shape.norm == "layernorm" else 4 * z.per_token)
+    """A norm's input, and for each token the mean and deviation, or the root mean square. The RMS norm of transformers
+    keeps what it normalised, in the dtype of the input, and the input in fp32."""
+    if z.shape.norm == "layernorm":
+        return z.x + 2 * z.per_token * z.r
+    return z.x + 4 * z.per_token + (z.wide32 if z.transformers else 0)
+
+
+def qk_norm_kept(z: Sizes) -> int:
+    """What the norms of queries and keys save, by the head or over all heads."""
+    kind = z.shape.features.qk_norm
+    if kind == "none":
+        return 0
+    numbers = 2 if kind == "whole" else (z.q + z.kv) // (z.tokens * z.shape.d * z.e)  # of a token
+    widened = 4 * (z.q + z.kv) // z.e if z.transformers else 0
+    return z.q + z.kv + 4 * z.tokens * numbers + widened
 
 
 def tables(z: Sizes) -> int:
     """Cosines and sines of rotary positions, once for Q and once for K."""
-    return 4 * z.seq * (z.shape.d // 2) * z.e if z.shape.positions == "rotary" else 0
+    return 4 * z.seq * (z.shape.d // 2) * z.e if z.shape.positions == "rotary" and not z.transformers else 0
 
 
 def relaid(z: Sizes) -> int:
     """Rotary positions leave Q with heads outermost; so is fused attention's output then, and the projection that
-    follows keeps a copy of its own. One head on a rank has no order to change."""
-    return z.q if z.shape.positions == "rotary" and z.shape.heads > z.layout.tp else 0
+    follows keeps a copy of its own. One head on a rank has no order to change; transformers keeps tokens outermost."""
+    return z.q if z.shape.positions == "rotary" and z.shape.heads > z.layout.tp and not z.transformers else 0
 
 
 def core_kept(z: Sizes) -> int:
@@ -258,15 +291,14 @@ def block_kept(z: Sizes, checkpointing: str) -> dict[str, int]:
     """Bytes kept by one block between its forward and its backward, by operation."""
     if checkpointing == "full":
         return {"block input": z.x}
-    once = not z.auto or z.regathers  # autocast casts once for each consumer
-    times = (1, 1) if once else (3, 2 if z.shape.gated_mlp else 1)
+    times = z.input_copies
     sizes = {
         "norm 1": norm_kept(z),
         "input of q, k, v": times[0] * z.read_kept,
-        "attention": core_kept(z) if checkpointing == "none" else core_inputs(z),
+        "attention": qk_norm_kept(z) + (core_kept(z) if checkpointing == "none" else core_inputs(z)),
         "norm 2": norm_kept(z),
         "input of up and gate" if z.shape.gated_mlp else "input of up": times[1] * z.read_kept,
-        "activation function": (3 if z.shape.gated_mlp else 1) * z.f,
+        "activation function": z.activation_kept,
         "input of down": z.f,
     }
     if z.mask:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from scaleout.memory.activations import Sizes, adapters_kept, copies_kept, norm_kept, relaid, tables
+from scaleout.memory.activations import Sizes, adapters_kept, copies_kept, norm_kept, qk_norm_kept, relaid, tables
 from scaleout.memory.forward import PATHS, copied, forward, naive_forward
 from scaleout.memory.states import adapter_parameters
 from scaleout.memory.tape import Tape
-from scaleout.spec.transformer import norm_parameters
+from scaleout.spec.transformer import norm_parameters, vector_parameters
 
 
 class Backward:
@@ -95,7 +95,7 @@ class Backward:
         self._linear("down", z.f, False, branch_gradient, z.f)
         if not z.shape.gated_mlp:
             t.swap("temporaries", z.f, z.f)
-            t.drop("activations", z.f)
+            t.drop("activations", z.activation_kept)
             self.gather()
             self._column("up", z.f, first=True, last=True)
         else:
@@ -120,6 +120,7 @@ class Backward:
         if z.shape.positions == "rotary":
             t.passing("temporaries", 2 * z.q)
             t.drop("activations", tables(z))
+        t.drop("activations", qk_norm_kept(z))
         self.gather()
         for name, gradient in (("v", z.kv), ("k", z.kv), ("q", z.q)):
             self._column(name, gradient, first=name == "v", last=name == "q")
@@ -130,7 +131,7 @@ class Backward:
         """Backward of matrices that read the same input: the gradients of the input are summed, and the last matrix
         frees the saved input, of which autocast has one copy per matrix."""
         z = self.z
-        input_kept = z.read_kept if last or (z.auto and not z.regathers) else 0
+        input_kept = z.read_kept if last or z.input_copies[name in ("up", "gate")] > 1 else 0
         self._linear(name, z.read, True, gradient, input_kept)
         if not first:
             input_gradient = z.gathered or z.x
@@ -174,7 +175,7 @@ class Backward:
 
     def _linear(self, name: str, input_gradient: int, cast: bool, gradient: int, input_kept: int) -> None:
         rows, columns = self.z.matrices[name]
-        bias = columns if self.z.shape.bias else 0
+        bias = columns if self.z.shape.has_bias(name) else 0
         unpacked = rows * columns * self.z.e if self.z.recipe.adapter == "qlora" else 0
         self.tape.pre_backward(PATHS[name])
         self.tape.hold("temporaries", unpacked)
@@ -233,7 +234,9 @@ class Backward:
         """Backward of a norm; then, with a residual, the two gradients are added."""
         z, t = self.z, self.tape
         t.pre_backward(name)
-        weights = norm_parameters(z.shape) * self.width if self.trains else 0
+        n = norm_parameters(z.shape)
+        others = vector_parameters(z.shape, z.layout.tp) - 2 * n if name == "norm1" else 0  # a variant's other norms
+        weights = (n + others) * self.width if self.trains else 0
         # the RMS norm's backward is written in fp32 steps, with two tensors at a time: parallel/norm.py
         scratch = 0 if z.shape.norm == "layernorm" else z.wide32 * (1 if z.r == 4 else 2) + 4 * z.per_token
         t.hold("temporaries", z.x, weights, scratch)

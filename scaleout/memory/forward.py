@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scaleout.memory.activations import Sizes, block_kept, copies_kept, relaid, tables
+from scaleout.memory.activations import Sizes, block_kept, copies_kept, qk_norm_kept, relaid, tables
 from scaleout.memory.tape import Tape
 
 PATHS = {
@@ -70,7 +70,7 @@ def _core(z: Sizes, tape: Tape, attention: int, checkpointing: str) -> None:
             _passing_naive(z, tape)
         tape.drop("activations", tables(z))
     elif z.recipe.attention == "naive":
-        tape.hold("activations", tables(z))
+        tape.hold("activations", tables(z), qk_norm_kept(z))
         copies_before, copies_after = copied(z)
         naive_forward(z, tape, copies_before, copies_after, z.q)
         tape.hold("activations", z.q)  # the projection's input; the core holds the rest

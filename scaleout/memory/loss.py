@@ -83,7 +83,7 @@ def autocast_cache(z: Sizes) -> int:
     checkpointing, which keeps no weights, the weights' too."""
     if not z.copied:
         return 0
-    biases = 2 * sum(b for _, b in z.matrices.values()) if z.shape.bias else 0
+    biases = 2 * sum(b for name, (_, b) in z.matrices.items() if z.shape.has_bias(name))
     weights = z.copies(*z.matrices) if z.recipe.checkpointing == "full" else 0
     return (biases + weights) * z.chunk_layers
 

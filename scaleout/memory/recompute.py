@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from scaleout.memory.activations import Sizes, block_kept, norm_kept, relaid, tables
+from scaleout.memory.activations import Sizes, block_kept, norm_kept, qk_norm_kept, relaid, tables
 from scaleout.spec import checks
 
 INPUT = "block input"
@@ -45,6 +45,8 @@ def tiles(z: Sizes) -> tuple[Tile, ...]:
         raise ValueError(f"tiles are of a block that keeps all: use checkpointing none, not {z.recipe.checkpointing}")
     if z.frozen:
         raise ValueError("what adapters keep is not told apart here: use adapter none")
+    if z.transformers:
+        raise ValueError("tiles are of the book's operations: use operations book")
     sizes = block_kept(z, "none")
     middle = Tile("middle", z.x + z.mask, _product(z, "out"), 2 * z.x + z.y + _masking(z), "sum", _summed(z))
     parts = [
@@ -102,6 +104,8 @@ def _attention(z: Sizes) -> list[Tile]:
         parts.append(
             Tile(name, width[name] + angles, _product(z, name), moved, "product", _gathered(z) if name == "q" else ())
         )
+    if qk_norm_kept(z):
+        parts.append(Tile("norms of q and k", qk_norm_kept(z), 0, 2 * (z.q + z.kv), "norm"))
     half = 2 * z.tokens * z.seq * z.shape.heads * z.shape.d // z.layout.tp  # Q K^T, or the weighted sum of V
     if not naive:
         parts.append(Tile("attention", z.q + z.lse, 2 * half, 0, "attention"))

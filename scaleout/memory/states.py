@@ -8,7 +8,8 @@ from scaleout.spec import checks
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.slices import block_parameters, check_tensor, slice_linears, table_parameters
-from scaleout.spec.transformer import Shape, norm_parameters
+from scaleout.spec.transformer import Shape, norm_parameters, qk_norm_widths
+from scaleout.spec.variant import NORMS
 
 STATES = ("weights", "master", "gradients", "optimizer")
 
@@ -126,11 +127,11 @@ def tensor_sizes(shape: Shape, recipe: Recipe, layout: Layout) -> list[int]:
         rank = recipe.adapter_rank
         return [rank * side for name in names for side in pairs[name]] * (shape.layers // layout.pp)
     norm = [shape.hidden] * (2 if norm_parameters(shape) > shape.hidden else 1)
-    block = norm * 2
+    block = norm * NORMS[shape.features.norms] + list(qk_norm_widths(shape, layout.tp))
     for name in names:
         a, b = pairs[name]
-        block += [a * b] + ([b] if shape.bias else [])
+        block += [a * b] + ([b] if shape.has_bias(name) else [])
     table = [ceil(shape.vocab / layout.tp) * shape.hidden]
-    positions = [shape.max_seq * shape.hidden] if shape.positions == "learned" else []
+    positions = [shape.position_rows * shape.hidden] if shape.position_rows else []
     blocks = block * (shape.layers // layout.pp)
     return table + positions + blocks + norm + ([] if shape.tied_head else table)

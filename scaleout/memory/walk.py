@@ -100,9 +100,9 @@ def embedding(z: Sizes, backward: Backward) -> None:
     if z.shape.positions == "learned" and trains:
         summed = z.x // z.batch  # the positions that this rank has
         tape.hold("temporaries", summed)
-        tape.hold("temporaries", z.shape.max_seq * z.shape.hidden * width)
+        tape.hold("temporaries", z.shape.position_rows * z.shape.hidden * width)
         tape.drop("temporaries", summed)
-        backward.keep_gradient(z.shape.max_seq * z.shape.hidden * width)
+        backward.keep_gradient(z.shape.position_rows * z.shape.hidden * width)
     table = z.vocab * z.shape.hidden * width if trains else 0
     token_gradients = z.x * (z.layout.tp if z.gathers else 1)
     if z.gathers:  # each rank has rows that tokens of all ranks point to

@@ -19,6 +19,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from scaleout import views
 from scaleout.draw import (
+    attention_tiles,
     batches,
     cuts,
     format_strips,
@@ -139,6 +140,8 @@ PICTURES: dict[str, Callable[[], str]] = {
     "architecture": partial(
         _picture, "Who waits least: eight ranks, twenty steps", partial(_view, "architecture"), paper=66
     ),
+    "attention": partial(_picture, "The scores of one head", attention_tiles.naive_beside_tiled),
+    "budget": partial(_picture, "One budget, with one sample and with 64", partial(_view, "budget")),
     "batches": partial(_picture, "Strong scaling above weak: one row per GPU", batches.strong_beside_weak),
 }
 BROAD = {"cuts", "batches"}  # next to these there is space for a sentence, next to the others for the formulas

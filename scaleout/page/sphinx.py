@@ -77,7 +77,7 @@ def page_modules() -> list[Path]:
     """The modules that the page's Python gets: `live`, what a live cell may import, every chapter's exercises, and what
     these import."""
     chapters = [path for path in (PACKAGE / "exercises").glob("*/__init__.py") if path.parent.name != "ranks"]
-    rooms = ("words", "spec", "memory", "numerics", "timing", "draw", "views", "records", "writeup")
+    rooms = ("words", "spec", "memory", "numerics", "timing", "draw", "views", "records", "fit", "writeup")
     waiting = [PACKAGE / "page" / "live.py", *chapters, *(p for room in rooms for p in (PACKAGE / room).rglob("*.py"))]
     modules = set()
     while waiting:

@@ -2,13 +2,14 @@
 
 `transformer` is the book's model (`norm` its RMS norm), `recipe` its optimizer and training step. Written by hand are
 `ring`, an all-reduce from sends and receives, `ddp`, `zero` and `fsdp` (over the units of `flat`), `tensor`
-(`tensor_model`: the transformer in parts), `pipeline` (over the stages of `pipeline_stage`), `recompute`, three axes at
-once in `mesh` (`mesh_checks` checks what equal losses do not show), and Muon for sharded matrices in `zero_muon`. `low`
-has low-precision numbers and layers that compute with them; `shard` is FSDP2 with the book's units. `step` is the
-interface of an implementation. `replicas`, `ddp_ways`, `zero_ways` (`zero_deepspeed`: an optional package),
-`fsdp_ways`, `tensor_ways`, `pipeline_ways`, `recompute_ways` and `precision` have the implementations side by side,
-`mesh_ways` combines torch's on one mesh, and `parity` checks that all compute the same. `private` has all imports of
-torch's private parts, for the higher rooms too.
+(`tensor_model`: the transformer in parts), `pipeline` (over the stages of `pipeline_stage`), `recompute`, attention in
+tiles in `kernels`, three axes at once in `mesh` (`mesh_checks` checks what equal losses do not show), and Muon for
+sharded matrices in `zero_muon`. `low` has low-precision numbers and layers that compute with them; `shard` is FSDP2
+with the book's units. `step` is the interface of an implementation. `replicas`, `ddp_ways`, `zero_ways`
+(`zero_deepspeed`: an optional package), `fsdp_ways`, `tensor_ways`, `pipeline_ways`, `recompute_ways`, `kernels_ways`
+and `precision` have the implementations side by side, `kernels_fp8` FP8 in attention and in linear layers, `mesh_ways`
+combines torch's on one mesh, and `parity` checks that all compute the same. `private` has all imports of torch's
+private parts, for the higher rooms too.
 
 Stands on the pure rooms. Sessions, options and output are in `lab`; measuring a run from outside is in `measure`.
 """

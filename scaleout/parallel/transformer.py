@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from scaleout.parallel.norm import RMSNorm
 from scaleout.spec.recipe import Recipe
-from scaleout.spec.transformer import Shape
+from scaleout.spec.transformer import Shape, plain
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
@@ -118,7 +118,7 @@ class Transformer(nn.Module):
     def __init__(self, shape: Shape, attention: str = "sdpa", dropout: float = 0.0, checkpointing: str = "none"):
         super().__init__()
         Recipe(attention=attention, dropout=dropout, checkpointing=checkpointing)  # says what is wrong with them
-        self.shape, self.p, self.full = shape, dropout, checkpointing == "full"
+        self.shape, self.p, self.full = plain(shape), dropout, checkpointing == "full"
         self.tokens = nn.Embedding(shape.vocab, shape.hidden)
         self.positions = nn.Embedding(shape.max_seq, shape.hidden) if shape.positions == "learned" else None
         core = checkpointing == "selective"

@@ -124,7 +124,12 @@ class Framework(NamedTuple):
 
 def _titan_models(shape: Shape) -> str:
     """torchtitan 0.3.0 has llama3, qwen3 and others of their kind (torchtitan/models)."""
-    return "" if shape.llama else "torchtitan has Llama's blocks, and none like GPT's: its options would start another"
+    if not shape.llama:
+        return "torchtitan has Llama's blocks, and none like GPT's: its options would start another"
+    features = shape.features
+    if features.norms != "before" or features.qk_norm == "whole" or features.caps:
+        return "torchtitan has the blocks of Llama and Qwen, and none like these: its options would start another"
+    return ""
 
 
 MEGATRON = Framework("Megatron-LM", launchers.megatron, PROGRAMS["megatron"])
@@ -183,7 +188,7 @@ def trained(program: Program, layout: Layout, recipe: Recipe) -> Recipe:
 
     Accelerate's `--mixed-precision bf16` keeps fp32 weights: whole ones are trained under autocast, with DDP's buckets
     beside the gradients; its FSDP computes and reduces in bf16, as bf16-master without main gradients is sharded
-    (utils/dataclasses.py, `set_mixed_precision`: param_dtype and reduce_dtype).
+    (utils/dataclasses.py, `set_mixed_precision`: param_dtype and reduce_dtype). The modules are those of transformers.
     """
     if RUNS.get(program.name) is not ACCELERATE or recipe.precision not in ("bf16-master", "autocast-bf16"):
         return recipe
@@ -194,4 +199,5 @@ def trained(program: Program, layout: Layout, recipe: Recipe) -> Recipe:
         main_gradients="none",
         buckets="beside" if not sharded and layout.replicas > 1 else "none",
         gradients="kept" if recipe.keeps_gradients else recipe.gradients,
+        operations="transformers" if recipe.attention == "sdpa" else recipe.operations,
     )

@@ -12,13 +12,14 @@ from scaleout.spec import checks, mesh
 from scaleout.spec.layout import CONTEXTS, Layout, context_share, sequence_unit
 from scaleout.spec.slices import check_sequence, check_tensor
 from scaleout.spec.topology import Cluster
-from scaleout.spec.transformer import check_positions, check_run
+from scaleout.spec.transformer import check_positions, check_priced, check_run
 
 Job = Any  # of `spec.job`, which imports this module
 
 
 def check(job: Job) -> None:
     """ValueError, in one line with the nearest job that works, for what cannot be."""
+    check_priced(job.shape)
     check_run(job.batch, job.seq)
     checks.one_of("context", job.context, CONTEXTS)
     checks.flag("tf32", job.tf32)

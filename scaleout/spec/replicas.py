@@ -86,7 +86,7 @@ def powersgd_ratio(shape: Shape, rank: int = 4) -> float:
     checks.whole("rank", rank)
     tables = [(shape.vocab, shape.hidden)] * (1 if shape.tied_head else 2)
     if shape.positions == "learned":
-        tables.append((shape.max_seq, shape.hidden))
+        tables.append((shape.position_rows, shape.hidden))
     matrices = [*tables, *list(linears(shape).values()) * shape.layers]
     elements = sum(n * m for n, m in matrices)
     vectors = total_parameters(shape) - elements

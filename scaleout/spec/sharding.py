@@ -8,7 +8,8 @@ from functools import cached_property, lru_cache
 from math import ceil, prod
 
 from scaleout.spec import checks
-from scaleout.spec.transformer import Shape, linears, norm_parameters
+from scaleout.spec.transformer import Shape, linears, norm_parameters, qk_norm_widths
+from scaleout.spec.variant import NORMS
 
 WRAPS = ("model", "block", "layer", "size")
 DTYPES = {"fp32": 4, "bf16": 2, "fp16": 2}
@@ -107,21 +108,24 @@ class Unit:
 
 
 def tensors(shape: Shape) -> dict[str, tuple[int, ...]]:
-    """Dimensions of every parameter of the book's Transformer by name, in the order of `named_parameters()`."""
+    """Dimensions of every parameter of the book's Transformer by name, in the order of `named_parameters()`. Those of a
+    variant are named alike."""
     h = shape.hidden
     sizes: dict[str, tuple[int, ...]] = {"tokens.weight": (shape.vocab, h)}
     if shape.positions == "learned":
-        sizes["positions.weight"] = (shape.max_seq, h)
+        sizes["positions.weight"] = (shape.position_rows, h)
     norm = ["weight", "bias"][: norm_parameters(shape) // h]
     pairs = linears(shape)
     for i in range(shape.layers):
         block = f"blocks.{i}"
-        sizes |= {f"{block}.norm{n}.{kind}": (h,) for n in (1, 2) for kind in norm}
+        sizes |= {f"{block}.norm{n + 1}.{kind}": (h,) for n in range(NORMS[shape.features.norms]) for kind in norm}
+        for name, width in zip(("q_norm", "k_norm"), qk_norm_widths(shape), strict=False):
+            sizes[f"{block}.attention.{name}.weight"] = (width,)
         for part, names in (("attention", ("q", "k", "v", "out")), ("mlp", ("up", "gate", "down"))):
             for name in names:
                 if name in pairs:
                     sizes[f"{block}.{part}.{name}.weight"] = pairs[name][::-1]
-                    if shape.bias:
+                    if shape.has_bias(name):
                         sizes[f"{block}.{part}.{name}.bias"] = pairs[name][1:]
     sizes |= {f"norm.{kind}": (h,) for kind in norm}
     if not shape.tied_head:
@@ -150,8 +154,8 @@ def _units(shape: Shape, wrap: str, least: int) -> tuple[Unit, ...]:
     return tuple(Unit(name, tuple(grouped[name])) for name in sorted(grouped, key=_reached) if grouped[name])
 
 
-_ORDER = ("tokens", "positions", "blocks", "norm1", "attention", "q", "k", "v", "out", "norm2", "mlp", "gate", "up",
-          "down", "norm", "head")  # fmt: skip
+_ORDER = ("tokens", "positions", "blocks", "norm1", "attention", "q", "k", "v", "q_norm", "k_norm", "out", "norm2",
+          "norm3", "mlp", "gate", "up", "down", "norm4", "norm", "head")  # fmt: skip
 
 
 def _reached(module: str) -> tuple[int, ...]:

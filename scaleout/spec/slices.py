@@ -6,7 +6,7 @@ from math import ceil
 
 from scaleout.spec import checks
 from scaleout.spec.layout import Layout
-from scaleout.spec.transformer import Shape, linears, norm_parameters
+from scaleout.spec.transformer import Shape, linears, norm_parameters, vector_parameters
 
 ROW_PARALLEL = ("out", "down")  # split along the input, so the bias stays whole
 
@@ -93,7 +93,8 @@ def slice_linears(shape: Shape, tp: int) -> dict[str, tuple[int, int]]:
 def block_parameters(shape: Shape, tp: int = 1) -> int:
     """Parameters of one block on one tensor-parallel rank; norms and the biases of out and down are whole."""
     matrices = slice_linears(shape, tp)
-    return sum(a * b + (b if shape.bias else 0) for a, b in matrices.values()) + 2 * norm_parameters(shape)
+    biased = sum(a * b + b * shape.has_bias(name) for name, (a, b) in matrices.items())
+    return biased + vector_parameters(shape, tp)
 
 
 def table_parameters(shape: Shape, layout: Layout, stage: int) -> dict[str, int]:
@@ -102,7 +103,7 @@ def table_parameters(shape: Shape, layout: Layout, stage: int) -> dict[str, int]
     table = ceil(shape.vocab / layout.tp) * shape.hidden
     return {
         "tokens": table if first else 0,
-        "positions": shape.max_seq * shape.hidden if first and shape.positions == "learned" else 0,
+        "positions": shape.position_rows * shape.hidden if first else 0,
         "norm": norm_parameters(shape) if last else 0,
         "head": table if last and not (first and shape.tied_head) else 0,
     }

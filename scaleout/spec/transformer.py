@@ -1,10 +1,16 @@
-"""The shape of a dense decoder-only transformer, its parameters and its floating-point operations."""
+"""The shape of a decoder-only transformer, its parameters and its floating-point operations."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from scaleout.spec import checks
+from scaleout.spec import config as config_json
+from scaleout.spec.variant import LIKE_LLAMA, NORMS, Variant
+
+MOST_PARAMETERS = 10**14  # of a config.json
 
 
 @dataclass(frozen=True)
@@ -27,9 +33,30 @@ class Shape:
     positions: str = "learned"  # or "rotary"
     max_seq: int = 1024  # rows of the learned position table
     tied_head: bool = True  # the output head is the token table
+    variant: Variant | None = None  # what its blocks have beside that: experts, latent attention, other norms
+
+    @staticmethod
+    def from_config(config: Mapping | str | Path) -> Shape:
+        """The shape of a model of Hugging Face's transformers: of a config.json, its folder, or what is in it.
+
+        Its parameters, in total and active, are those of the model that transformers builds. ValueError, in one line,
+        for families that are not known and for fields whose values are not; `config.unread` names fields that are not
+        read.
+        """
+        fields = config_json.fields(config)
+        try:
+            shape = Shape(**fields)
+        except ValueError as error:
+            raise ValueError(f"this config.json: {error}") from None
+        if (total := total_parameters(shape)) > MOST_PARAMETERS:
+            raise ValueError(
+                f"this config.json is of {total:.1e} parameters: at most {MOST_PARAMETERS:.0e} are counted"
+            )
+        return shape
 
     def __post_init__(self) -> None:
         self._check_types()
+        self._check_variant()
         if self.head_dim is None and self.hidden % self.heads:
             raise ValueError(f"{self.heads} heads do not divide hidden size {self.hidden}: change one of the two")
         if self.heads % self.kv:
@@ -50,6 +77,33 @@ class Shape:
         for name in ("gated_mlp", "bias", "tied_head"):
             checks.flag(name, getattr(self, name))
 
+    def _check_variant(self) -> None:
+        if isinstance(self.variant, dict):  # from a file
+            object.__setattr__(self, "variant", Variant(**self.variant))
+        if self.variant is not None:
+            checks.instance("variant", self.variant, Variant)
+
+    @property
+    def features(self) -> Variant:
+        """Its variant, or that of GPT's and Llama's blocks."""
+        return self.variant or LIKE_LLAMA
+
+    def has_bias(self, name: str) -> bool:
+        """Whether a matrix of its blocks, or what `Variant.biases` calls "norm" or "head", has a bias."""
+        biases = self.features.biases
+        return self.bias and name not in ("head", "router") if biases is None else name in biases
+
+    @property
+    def position_rows(self) -> int:
+        """Rows of its table of learned positions; 0 where it has none."""
+        return self.max_seq + self.features.position_offset if self.positions == "learned" else 0
+
+    @property
+    def head_width(self) -> int:
+        """Outputs of its head: as many as the vocabulary has tokens, or labels."""
+        labels = self.features.labels
+        return self.vocab if labels is None else labels
+
     @property
     def kv(self) -> int:
         """Key-value heads."""
@@ -67,7 +121,7 @@ class Shape:
 
     @property
     def llama(self) -> bool:
-        """Whether its blocks are Llama's: RMS norms, rotary positions, a gated MLP, no biases."""
+        """Whether its blocks are Llama's, or a variant of them: RMS norms, rotary positions, a gated MLP, no biases."""
         return self.gated_mlp and not self.bias and (self.norm, self.positions) == ("rmsnorm", "rotary")
 
     def tokens(self, seq: int) -> int:
@@ -117,39 +171,158 @@ def preset(name: str) -> Shape:
     return checks.known("model", name, PRESETS)
 
 
-def linears(shape: Shape) -> dict[str, tuple[int, int]]:
-    """The matrices of one block, by name: (input width, output width)."""
+def attention_matrices(shape: Shape) -> dict[str, tuple[int, int]]:
+    """The matrices of one block's attention, by name: (input width, output width)."""
     h, wide, narrow = shape.hidden, shape.heads * shape.d, shape.kv * shape.d
-    widths = {"q": (h, wide), "k": (h, narrow), "v": (h, narrow), "out": (wide, h), "up": (h, shape.h_ff)}
-    if shape.gated_mlp:
-        widths["gate"] = (h, shape.h_ff)
-    return {**widths, "down": (shape.h_ff, h)}
+    latent = shape.features.latent
+    if latent is None:
+        return {"q": (h, wide), "k": (h, narrow), "v": (h, narrow), "out": (wide, h)}
+    queries = shape.heads * (latent.nope + latent.rope)
+    matrices = {"q": (h, queries)}
+    if latent.q_rank is not None:
+        matrices = {"q down": (h, latent.q_rank), "q up": (latent.q_rank, queries)}
+    return {
+        **matrices,
+        "kv down": (h, latent.kv_rank + latent.rope),
+        "kv up": (latent.kv_rank, shape.heads * (latent.nope + latent.value)),
+        "out": (shape.heads * latent.value, h),
+    }
+
+
+def mlp_matrices(shape: Shape, ff: int) -> dict[str, tuple[int, int]]:
+    """The matrices of an MLP, or of an expert, of that width."""
+    first = ("up", "gate") if shape.gated_mlp else ("up",)
+    return dict.fromkeys(first, (shape.hidden, ff)) | {"down": (ff, shape.hidden)}
+
+
+def linears(shape: Shape) -> dict[str, tuple[int, int]]:
+    """The matrices of one block, by name: (input width, output width). ValueError as in `check_priced`."""
+    check_priced(shape)
+    return attention_matrices(shape) | mlp_matrices(shape, shape.h_ff)
+
+
+def check_priced(shape: Shape) -> None:
+    """ValueError, in one line, for models whose parameters and FLOPs are counted, and no memory or time."""
+    if shape.variant is None:
+        return
+    labels = shape.variant.labels
+    head = {None: "", 0: "no head, a kind that is"}.get(labels, f"a head of {labels} labels, a kind that is")
+    for kind, instead in (
+        ("experts, which are" if shape.variant.experts else "", "take a dense model"),
+        ("latent attention, which is" if shape.variant.latent else "", "take a model with key-value heads"),
+        (head, "take the language model that it was made from"),
+    ):
+        if kind:
+            raise ValueError(f"the model has {kind} not priced yet: {instead}")
+
+
+def plain(shape: Shape) -> Shape:
+    """The shape, if its blocks are GPT's or Llama's, as those of the book's own Transformer. ValueError for others."""
+    if shape.variant:
+        raise ValueError("the book's Transformer has the blocks of GPT and Llama: use a shape without a variant")
+    return shape
+
+
+def unpriced(shape: Shape, seq: int) -> tuple[str, ...]:
+    """What of a model that is priced is left out of its memory and time, a phrase each: `parameters` has it, and no
+    formula of bytes or seconds."""
+    features = shape.features
+    windowed = shape.layers - sum(layer < shape.layers for layer in features.global_layers)
+    phrases = {
+        "the norms after attention and MLP": features.norms == "around",
+        "one norm for attention and MLP (two are priced)": features.norms == "shared",
+        "the norms of queries and keys": features.qk_norm != "none",
+        "attention and MLP side by side (priced one after the other)": features.parallel,
+        f"the tanh that caps {' and '.join(features.caps)}": bool(features.caps),
+        f"the window of {features.window or 0:,} tokens in {windowed} of {shape.layers} layers (attention is priced "
+        "over all tokens before)": features.window is not None and features.window < seq,
+    }
+    return tuple(phrase for phrase, there in phrases.items() if there)
 
 
 def norm_parameters(shape: Shape) -> int:
     """A layer norm has a gain and, with biases, a shift; an RMS norm has a gain."""
-    return shape.hidden * (2 if shape.norm == "layernorm" and shape.bias else 1)
+    return shape.hidden * (2 if shape.norm == "layernorm" and shape.has_bias("norm") else 1)
+
+
+def qk_norm_widths(shape: Shape, tp: int = 1) -> tuple[int, ...]:
+    """Gains of the norms of queries and of keys on one of tp ranks, empty where there are none."""
+    heads = {"none": (), "head": (1, 1), "whole": (shape.heads // tp, max(1, shape.kv // tp))}
+    return tuple(n * shape.d for n in heads[shape.features.qk_norm])
+
+
+def vector_parameters(shape: Shape, tp: int = 1) -> int:
+    """Parameters of a block beside its matrices and their biases, on one of tp ranks that share its heads: its norms,
+    whole on each, and what belongs to heads."""
+    features, latent = shape.features, shape.features.latent
+    latent_norms = latent.kv_rank + (latent.q_rank or 0) if latent else 0
+    sinks = shape.heads // tp if features.sinks else 0
+    return NORMS[features.norms] * norm_parameters(shape) + sum(qk_norm_widths(shape, tp)) + latent_norms + sinks
+
+
+def _with_biases(shape: Shape, matrices: Mapping[str, tuple[int, int]]) -> int:
+    return sum(a * b + b * shape.has_bias(name) for name, (a, b) in matrices.items())
+
+
+def _dense_layers(shape: Shape) -> int:
+    """Layers with an MLP of the model's own width. A shape of fewer layers has fewer of them."""
+    experts = shape.features.experts
+    return sum(layer < shape.layers for layer in experts.dense) if experts else shape.layers
+
+
+def _mlp_parameters(shape: Shape) -> tuple[int, int]:
+    """Parameters of all layers' MLPs: (in total, in experts that a token does not pass through)."""
+    experts = shape.features.experts
+    dense = _with_biases(shape, mlp_matrices(shape, shape.h_ff))
+    if experts is None:
+        return shape.layers * dense, 0
+    dense_layers = _dense_layers(shape)
+    layers = shape.layers - dense_layers
+    one = _with_biases(shape, mlp_matrices(shape, experts.ff))
+    shared = _elements(mlp_matrices(shape, experts.shared_ff)) + shape.hidden * experts.shared_gate
+    router = _with_biases(shape, {"router": (shape.hidden, experts.count)})
+    return (
+        dense_layers * dense + layers * (experts.count * one + shared + router),
+        layers * (experts.count - experts.active) * one,
+    )
 
 
 def parameters(shape: Shape) -> dict[str, int]:
     """Parameters by part of the model. "attention", "mlp" and "norms" are of all layers together; "head" is 0
-    where it is tied to the token table."""
-    sizes = {name: a * b + (b if shape.bias else 0) for name, (a, b) in linears(shape).items()}
-    attention = sum(sizes[name] for name in ("q", "k", "v", "out"))
-    norm = norm_parameters(shape)
+    where it is tied to the token table. Experts are in "mlp", and what belongs to heads in "norms"."""
+    head = shape.head_width * (shape.hidden + shape.has_bias("head"))
     return {
         "tokens": shape.vocab * shape.hidden,
-        "positions": shape.max_seq * shape.hidden if shape.positions == "learned" else 0,
-        "attention": shape.layers * attention,
-        "mlp": shape.layers * (sum(sizes.values()) - attention),
-        "norms": (2 * shape.layers + 1) * norm,
-        "head": 0 if shape.tied_head else shape.vocab * shape.hidden,
+        "positions": shape.position_rows * shape.hidden,
+        "attention": shape.layers * _with_biases(shape, attention_matrices(shape)),
+        "mlp": _mlp_parameters(shape)[0],
+        "norms": shape.layers * vector_parameters(shape) + norm_parameters(shape),
+        "head": 0 if shape.tied_head and shape.features.labels is None else head,
     }
 
 
 def total_parameters(shape: Shape) -> int:
     """All parameters, each counted once."""
     return sum(parameters(shape).values())
+
+
+def active_parameters(shape: Shape) -> int:
+    """Parameters that one token passes through: all but the experts that its router does not choose."""
+    return total_parameters(shape) - _mlp_parameters(shape)[1]
+
+
+def _elements(matrices: Mapping[str, tuple[int, int]]) -> int:
+    return sum(a * b for a, b in matrices.values())
+
+
+def _mlp_elements(shape: Shape) -> int:
+    """Elements of the matrices of all layers' MLPs that a token passes through."""
+    experts, dense = shape.features.experts, _elements(mlp_matrices(shape, shape.h_ff))
+    if experts is None:
+        return shape.layers * dense
+    routed = _elements(mlp_matrices(shape, experts.active * experts.ff + experts.shared_ff))
+    layer = routed + shape.hidden * (experts.count + experts.shared_gate)
+    return _dense_layers(shape) * dense + (shape.layers - _dense_layers(shape)) * layer
 
 
 def check_run(batch: int, seq: int) -> None:
@@ -168,15 +341,18 @@ def flops(shape: Shape, batch: int, seq: int, checkpointing: str = "none") -> di
     """Floating-point operations of one step on batch x seq tokens: "forward", "backward", "recompute".
 
     Matrix multiplications only, two operations a multiply-add; the attention scores are counted in full, not halved
-    for the causal mask, as in Narayanan et al. 2021 and Korthikanti et al. 2022 (arXiv 2205.05198, appendix A).
-    Backward is twice forward. "full" recomputes every block, "selective" the attention core.
+    for the causal mask or a window, as in Narayanan et al. 2021 and Korthikanti et al. 2022 (arXiv 2205.05198, appendix
+    A). Of experts those are counted that a token passes through. Backward is twice forward. "full" recomputes every
+    block, "selective" the attention core.
     """
     checks.instance("shape", shape, Shape)
     check_run(batch, seq)
     tokens = batch * seq
-    core = 2 * 2 * tokens * seq * shape.heads * shape.d * shape.layers  # QK^T and the weighted sum of V
-    matrices = 2 * tokens * sum(a * b for a, b in linears(shape).values()) * shape.layers
-    forward = core + matrices + 2 * tokens * shape.hidden * shape.vocab
+    latent = shape.features.latent
+    score, value = (latent.nope + latent.rope, latent.value) if latent else (shape.d, shape.d)
+    core = 2 * tokens * seq * shape.heads * (score + value) * shape.layers  # QK^T and the weighted sum of V
+    matrices = 2 * tokens * (shape.layers * _elements(attention_matrices(shape)) + _mlp_elements(shape))
+    forward = core + matrices + 2 * tokens * shape.hidden * shape.head_width
     recomputed = {"none": 0, "selective": core, "full": core + matrices}
     if not isinstance(checkpointing, str) or checkpointing not in recomputed:
         raise ValueError(f"checkpointing must be none, selective or full, not {checkpointing!r}")

@@ -15,9 +15,12 @@ actions of some ranks; `pipeline_waits` says which ranks wait for one another. `
 about whole runs.
 
 `verdict` names the scarce resource of a run from its counters, or none. `stragglers` names the rank that slows a run
-down from its trace, and replays the trace without it; `diagnosis` names which of ten faults it is.
+down from its trace, and replays the trace without it; `diagnosis` names which of ten faults it is. `budget` divides
+FLOPs among a model's size, its training tokens and the samples of its answers, by scaling laws and pass@k.
 
 `recompute` has the time of recomputation, tile by tile, and `knapsack` chooses among tiles.
+
+`kernels` has attention kernel by kernel: FLOPs, bytes, and the cycles of each unit of a multiprocessor.
 
 `precision` compares a step in FP8 with one in 16 bits. `calibrated` fits the rates of a measured machine to its
 `profile`.

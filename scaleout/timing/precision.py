@@ -7,7 +7,13 @@ norms, casts to 16 bits, the optimizer and communication are the rest (Amdahl).
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import fsum
+
+from scaleout.spec.devices import Device
+from scaleout.spec.program import PROGRAMS
 from scaleout.timing.job import Step
+from scaleout.timing.rates import device_rates
 
 # How many times as fast a linear layer's matrix multiplications are in FP8 as in bf16, casts and scales counted, on
 # hardware whose peak is twice as high. Fitted once, to five steps of Llama 3.1 8B on H100 (tests/published/fp8.json).
@@ -28,3 +34,33 @@ def fp8_seconds(step: Step) -> float:
         raise ValueError(f"{step.job.device.name} has no FP8: use an H100 or a newer one")
     share = linear_share(step)
     return step.seconds * (1 - share + share / FASTER)
+
+
+# --- one matrix multiplication --------------------------------------------------------------------------------------
+
+# Bytes that a fused cast to FP8 moves for each number of an operand in 16 bits: one kernel reads it for the largest
+# number, the next reads it again and writes 8 bits.
+CAST_BYTES, CAST_KERNELS = 2 + 2 + 1, 2
+# Seconds of a kernel that moves one number, on an H100, in a trace of the GPU: pytorch/ao, torchao/testing/float8/
+# roofline_utils.py, KERNEL_LAUNCH_OVERHEAD_SEC. In a row of kernels the host is ahead, and no more of a launch shows.
+KERNEL_SECONDS = 2e-6
+WAYS = ("bf16", "fp8", "fp8 with casts")
+
+
+def matmul_seconds(device: Device, rows: int, columns: int, depth: int) -> dict[str, float]:
+    """Seconds of one (rows x depth) by (depth x columns) multiplication with a result in 16 bits, by way: in bf16, in
+    FP8 on operands that are cast already, and in FP8 with both casts, a scale per tensor taken anew. Raises ValueError
+    for a device without FP8."""
+    program = replace(PROGRAMS["compiled"], kernel_seconds=KERNEL_SECONDS)
+    wide, narrow = (device_rates(device, program, dtype) for dtype in ("bf16", "fp8"))
+    operands = rows * depth + depth * columns
+    fp8 = max(narrow.matmul(rows, columns, depth, 1), narrow.moved(operands + 2 * rows * columns, 1))
+    casts = narrow.moved(CAST_BYTES * operands, 2 * CAST_KERNELS)
+    return dict(zip(WAYS, (wide.matmul(rows, columns, depth), fp8, fp8 + casts), strict=True))
+
+
+def linear_seconds(device: Device, tokens: int, inputs: int, outputs: int) -> dict[str, float]:
+    """The same for a linear layer, its forward and the two multiplications of its backward."""
+    shapes = (tokens, outputs, inputs), (tokens, inputs, outputs), (inputs, outputs, tokens)
+    each = [matmul_seconds(device, *shape) for shape in shapes]
+    return {way: fsum(seconds[way] for seconds in each) for way in WAYS}

@@ -11,7 +11,7 @@ from scaleout import exercises
 from scaleout.exercises.engine import kinds, units
 from scaleout.words import markup
 
-WITHOUT_RANKS = {"architecture", "bottlenecks"}  # whose exercises on real runs read Records and traces
+WITHOUT_RANKS = {"architecture", "bottlenecks", "budget"}  # whose exercises on real runs read Records and traces
 CATALOGUE = [exercise for stem in exercises.stems() for exercise in exercises.catalogue(stem)]
 NUMBERS = [exercise for exercise in CATALOGUE if exercise.kind == "number"]
 CHOICES = [exercise for exercise in CATALOGUE if exercise.kind == "choice"]
@@ -315,7 +315,7 @@ def test_a_lab_exercise_says_how_to_run_it(stem):
 
 
 def test_unknown_names_are_answered_with_the_known_ones():
-    with pytest.raises(ValueError, match="use architecture or bottlenecks or capstone or collectives"):
+    with pytest.raises(ValueError, match="use architecture or bottlenecks or budget or capstone or collectives"):
         exercises.catalogue("nope")
     with pytest.raises(ValueError, match="weights-70b"):
         exercises.check("memory", "nope", "1 GB")

@@ -131,4 +131,7 @@ def test_the_sheet_and_the_box_are_of_one_source():
 
 
 def test_what_is_no_card_is_refused():
-    refused(lambda: cards.load("zero_g"), "there is no card 'zero_g': use one of architecture, bottlenecks, capstone")
+    refused(
+        lambda: cards.load("zero_g"),
+        "there is no card 'zero_g': use one of architecture, bottlenecks, budget, capstone",
+    )

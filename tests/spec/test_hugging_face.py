@@ -6,7 +6,7 @@ import pytest
 from cases import each, refused
 
 from scaleout.spec import hugging_face
-from scaleout.spec.transformer import PRESETS, total_parameters
+from scaleout.spec.transformer import PRESETS, Shape, flops, parameters, total_parameters
 
 LLAMA = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "num_hidden_layers": 32,
          "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128_256, "intermediate_size": 14_336,
@@ -99,14 +99,16 @@ def test_a_model_with_another_head_is_refused_by_its_name(name):
         ("{", "this is not JSON"),
         ("[" * 10**5, "this is not JSON"),
         ("[]", "is an object"),
-        ("{}", "lacks model_type: llama, mistral, qwen2, qwen3, gpt2 are known"),
-        ({"model_type": "gemma"}, "this config.json is of model_type 'gemma': llama"),
+        ("{}", "lacks model_type: llama, mistral, qwen2, qwen3, gemma, gemma2, "),
+        ({"model_type": "gemma3n"}, "this config.json is of model_type 'gemma3n', and not gemma: llama"),
         ({"model_type": "llama", "hidden_size": 64}, "this config.json: a llama lacks num_hidden_layers"),
-        (LLAMA | {"num_local_experts": 8}, "experts, which are not priced yet"),
+        (LLAMA | {"num_local_experts": 8}, "this config.json: a llama has no experts, and no num_local_experts"),
         (LLAMA | {"hidden_size": "4096"}, "this config.json: hidden must be a whole number"),
         (LLAMA | {"num_attention_heads": 33, "num_key_value_heads": 33}, "33 heads do not divide hidden size 4096"),
         (LLAMA | {"num_hidden_layers": 10**6}, "1,000,000 layers"),
-        (LLAMA | {"vocab_size": 10**12}, "at most 1,024"),
+        (LLAMA | {"vocab_size": 10**12}, "this config.json is of 8.2e+15 parameters: at most 1e+14 are counted"),
+        (MISTRAL | {"num_hidden_layers": 10**12}, "1,000,000,000,000 layers are more than the 1,024"),
+        ({"model_type": ["llama"]}, "is of model_type \"['llama']\""),
         (LLAMA | {"tie_word_embeddings": "no"}, "tied_head"),
         (LLAMA | {"architectures": 7}, "is of a 7"),
         (LLAMA | {"num_key_value_heads": "8"}, "kv_heads"),
@@ -121,19 +123,23 @@ def test_what_is_none_is_told_in_one_line(config, said):
     [
         (MISTRAL | {"sliding_window": 4096}, 4096),
         (MISTRAL | {"sliding_window": None}, None),
-        (MISTRAL, None),
+        (MISTRAL, 4096),
         (QWEN | {"sliding_window": 4096}, None),
-        (QWEN | {"sliding_window": 4096, "use_sliding_window": True}, 4096),
+        (QWEN | {"sliding_window": 4096, "use_sliding_window": True, "max_window_layers": 27}, 4096),
         (without(QWEN, "use_sliding_window") | {"sliding_window": 4096}, None),
         (LLAMA | {"sliding_window": "4096", "use_sliding_window": True}, None),
+        (QWEN | {"sliding_window": 4096, "use_sliding_window": True, "max_window_layers": 28}, None),
     ]
 )
-def test_a_sliding_window_is_read_and_changes_no_shape(config, tokens):
-    assert hugging_face.window(json.dumps(config)) == tokens
-    assert shape(config) == shape(without(config, "sliding_window", "use_sliding_window"))
+def test_a_sliding_window_is_read_and_changes_no_count(config, tokens):
+    assert Shape.from_config(config).features.window == tokens
+    unlimited = shape(config | {"sliding_window": None})
+    assert parameters(shape(config)) == parameters(unlimited) and flops(shape(config), 1, 8192) == flops(
+        unlimited, 1, 8192
+    )
 
 
 def test_a_byte_order_mark_and_no_experts_are_a_dense_model():
     assert hugging_face.shape("\ufeff" + json.dumps(LLAMA)) == PRESETS["llama-3-8b"]
     assert shape(LLAMA | {"num_experts": 0, "num_local_experts": None}) == PRESETS["llama-3-8b"]
-    refused(lambda: shape(LLAMA | {"num_experts": 8}), "has experts, which are not priced yet")
+    refused(lambda: shape(LLAMA | {"num_experts": 8}), "a llama has no experts, and no num_experts")

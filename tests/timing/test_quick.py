@@ -153,4 +153,4 @@ def test_whole_weights_under_autocast_have_bytes_of_their_own(recompute):
     assert price.peak(price.way(layout, 8), recompute) == pytest.approx(exact, rel=0.01)
     assert exact > 1.15 * fullest(base.other(batch=8, checkpointing=recompute, layout=layout)).peak_bytes
     if recompute == "none":
-        assert exact == pytest.approx(64.5e9, rel=0.002)
+        assert exact == pytest.approx(77.08e9, rel=0.002)

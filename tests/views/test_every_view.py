@@ -6,7 +6,9 @@ import re
 import xml.etree.ElementTree as ET
 from math import ceil
 
+import budget_views
 import pytest
+from kernels_views import kernels
 from view_settings import by_chance, controls, grid, values
 
 from scaleout import views
@@ -32,12 +34,16 @@ MIXED = {
     "planner": 4,
     "bottlenecks": 60,
     "architecture": 60,
+    "kernels": 80,
+    "budget": 60,
 }  # settings by chance
 NAMELESS = {
     "architecture",
     "bottlenecks",
+    "budget",
     "collectives",
     "front",
+    "kernels",
     "pipeline",
     "precision",
 }  # views that are of no model
@@ -151,9 +157,10 @@ def front(params, values, result):
 
 
 def bottlenecks(params, values, result):
-    assert len(result["svg"]) < 25_000
-    assert math.fsum(values["by_resource"].values()) == pytest.approx(values["seconds"])
-    assert values["by_resource"][values["tallest"]] == max(values["by_resource"].values())
+    assert len(result["svg"]) < 25_000 and values["tallest"] in (seconds := values["by_resource"])
+    assert max(seconds.values()) == seconds[values["tallest"]] and sum(seconds.values()) == pytest.approx(
+        values["seconds"]
+    )
     assert values["fits"] == (values["memory_gb"] <= values["usable_gb"]) and values["faster_link_gain"] >= 1
     assert ("does not fit" in result["sentence"]) is not values["fits"] and 0 < values["mfu_percent"] < 75
 
@@ -180,6 +187,8 @@ CHECKS = {
     "planner": planner,
     "bottlenecks": bottlenecks,
     "architecture": architecture,
+    "kernels": kernels,
+    "budget": budget_views.holds,
 }
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 
 from scaleout.draw import svg
-from scaleout.spec import hugging_face
+from scaleout.spec import config, hugging_face
 from scaleout.spec.hardware import GPU_WATTS
 from scaleout.timing.plan import Plan
 from scaleout.timing.price import EXAMPLE, run_cost
@@ -42,13 +42,13 @@ DEGREES = [(2**k, str(2**k)) for k in range(7)]
 def config_link(text: str) -> str:
     """The part of a config.json that a link contains, once it is known to be a model."""
     hugging_face.shape(text)
-    return json.dumps(hugging_face.read(text), separators=(",", ":"))
+    return json.dumps(config.read(text), separators=(",", ":"))
 
 
 CONTROLS = (
     select("model", "Which model", "llama-3-70b", [(key, NAMES[key]) for key in MODELS]),
-    paste("config", "Or paste its config.json", hugging_face.KEYS, config_link,
-          help="From the Hugging Face Hub: llama, mistral, qwen2, qwen3 or gpt2. It stays on your machine."),
+    paste("config", "Or paste its config.json", config.KEYS, config_link,
+          help="From the Hugging Face Hub: Llama, Qwen, Gemma, GPT and others. It stays on your machine."),
     select("gpus", "How many GPUs", 512, [(n, f"{n:,}") for n in GPUS]),
     select("device", "Which GPU", "h100-sxm", cards(LARGE)),
     select("sequences", "Sequences per step", 1024, [(n, f"{n:,}") for n in (8, *DOUBLED)]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from scaleout.spec.transformer import unpriced
 from scaleout.timing.job import PARTS
 from scaleout.timing.plan import WORDS, Plan
 from scaleout.timing.quick import RECOMPUTE
@@ -40,14 +41,12 @@ def figures(setting: Setting) -> dict:
         [f"**total**, of {amount(setting.usable, 10**9)}", *(f"**{amount(plan.bytes, 10**9)}**" for plan in plans)]
     )
     refusal = "" if isinstance(setting.yours, Plan) else f"Your layout is not possible: {setting.yours}."
-    window = setting.question.window
-    look_back = (
-        f"This model attends to at most {window:,} earlier tokens; the prediction assumes all." if window else ""
-    )
+    left_out = "; ".join(unpriced(setting.question.shape, setting.question.seq))
+    not_priced = f"Not in these figures yet: {left_out}." if left_out else ""
     return {
         "title": "Where the time goes, and the memory of the fullest GPU",
         "blocks": [
-            *(("words", text) for text in (refusal, look_back) if text),
+            *(("words", text) for text in (refusal, not_priced) if text),
             ("table", heads, rows),
             ("words", setting.result.band.why),
             ("link", "how good these numbers are", ACCURACY),

@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from scaleout.memory.allocator import usable
-from scaleout.spec import frameworks, hugging_face
+from scaleout.spec import config, frameworks
 from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
@@ -74,13 +74,7 @@ class Question(NamedTuple):
     @property
     def shape(self) -> Shape:
         """`model` is the name of a preset, or a config.json."""
-        return hugging_face.shape(self.model) if self.model.startswith("{") else PRESETS[self.model]
-
-    @property
-    def window(self) -> int | None:
-        """The window of attention in a config.json, if it is shorter than a sequence."""
-        tokens = hugging_face.window(self.model) if self.model.startswith("{") else None
-        return tokens if tokens and tokens < self.seq else None
+        return Shape.from_config(config.parsed(self.model)) if self.model.startswith("{") else PRESETS[self.model]
 
     @property
     def name(self) -> str:
@@ -88,7 +82,7 @@ class Question(NamedTuple):
         if self.model.startswith("{"):
             size = total_parameters(self.shape)
             unit, letter = next(pair for pair in ((1e9, "B"), (1e6, "M"), (1e3, "K"), (1, "")) if size >= pair[0])
-            return f"{hugging_face.read(self.model)['model_type']} of {quantity(size / unit)}{letter}"
+            return f"{config.read(self.model)['model_type']} of {quantity(size / unit)}{letter}"
         return NAMES[self.model]
 
 

@@ -1,0 +1,7 @@
+"""`python -m scaleout.fit`."""
+
+import sys
+
+from scaleout.fit.command import main
+
+sys.exit(main())
