@@ -75,6 +75,7 @@ function framed(control, ...parts) {
     said = off ?? note;
     for (const input of inputs) input.disabled = Boolean(off);
     element.toggleAttribute("data-off", Boolean(off));
+    if (described.matches("[role=radiogroup]")) described.setAttribute("aria-disabled", Boolean(off));
     help.textContent = off ?? note ?? control.help ?? "";
     help.hidden = !help.textContent;
     if (help.hidden) described.removeAttribute("aria-describedby");

@@ -14,8 +14,7 @@ from scaleout.words.amounts import clock, count, quantity
 def sentence(setting: Setting, values: dict) -> str:
     """What the GPUs do together and what it costs."""
     n, gpus = setting.world, count(setting.world, "GPU")
-    paid, alone = (quantity(values[f"{curve}_price"]) for curve in ("strong", "alone"))
-    price = f"at {paid} {EXAMPLE.currency} per billion tokens{'' if paid == alone else f' ({alone} alone)'}."
+    price = f"at {quantity(values['strong_price'])} {EXAMPLE.currency} per billion tokens."
     text = f"trains at {quantity(values['strong_tokens_per_second'])} tokens/s, {price}"
     if n > 1:
         work = quantity(values["strong_speed_up"])
