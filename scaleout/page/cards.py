@@ -138,7 +138,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "recompute": partial(_picture, "Memory of the blocks through a step", recompute_hills.hills),
     "bottlenecks": partial(_picture, "Where the time of a step goes", partial(_view, "bottlenecks")),
     "architecture": partial(
-        _picture, "Who waits least: eight ranks, twenty steps", partial(_view, "architecture"), paper=66
+        _picture, "Who waits least: eight ranks, twenty steps", partial(_view, "architecture"), paper=70
     ),
     "attention": partial(_picture, "The scores of one head", attention_tiles.naive_beside_tiled),
     "budget": partial(_picture, "One budget, with one sample and with 64", partial(_view, "budget")),
