@@ -96,7 +96,9 @@ def opened(config: Mapping | str | Path) -> dict:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError):
-        raise ValueError(f"{checks.said(str(config))} is no config.json, and no folder with one") from None
+        shown = str(config)  # of a long path its end, which has the file's name
+        shown = shown if len(shown) <= 60 else f"…{shown[-60:]}"
+        raise ValueError(f"{checks.said(shown)} is no config.json, and no folder with one") from None
     return parsed(text)
 
 
