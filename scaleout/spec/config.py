@@ -92,9 +92,8 @@ def opened(config: Mapping | str | Path) -> dict:
     if not isinstance(config, (str, Path)):
         raise ValueError(f"a model is a config.json, its folder or a dictionary, not {checks.said(config)}")
     path = Path(config)
-    path = path / "config.json" if path.is_dir() else path
     try:
-        text = path.read_text(encoding="utf-8")
+        text = (path / "config.json" if path.is_dir() else path).read_text(encoding="utf-8")
     except (OSError, ValueError):
         shown = str(config)  # of a long path its end, which has the file's name
         shown = shown if len(shown) <= 60 else f"…{shown[-60:]}"

@@ -149,6 +149,7 @@ def test_a_file_a_folder_and_a_dictionary_are_one_model(tmp_path):
     assert Shape.from_config(llama | {"max_position_embeddings": 8192}) == PRESETS["llama-3-8b"]
     assert Shape.from_config(config("GPT-2")) == PRESETS["gpt2"]
     refused(lambda: Shape.from_config(tmp_path / "none.json"), "none.json' is no config.json, and no folder with one")
+    refused(lambda: Shape.from_config("x" * 5000), "x' is no config.json")
     refused(lambda: Shape.from_config(7), "a model is a config.json, its folder or a dictionary, not 7")
     (tmp_path / "weights.bin").write_bytes(b"\xff\xfe\x00")
     refused(lambda: Shape.from_config(tmp_path / "weights.bin"), "is no config.json")
