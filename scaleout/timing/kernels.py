@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 
 from scaleout.spec import checks
 from scaleout.spec.devices import DEVICES, Device
-from scaleout.timing.compute import SCORES
 
 TILE = 128  # queries, and keys, of a tile
 UNITS = ("tensor cores", "exponentials", "shared memory", "HBM")
@@ -38,6 +37,11 @@ MATMULS = {"naive": {"forward": 2, "backward": 4}, "fused": {"forward": 2, "back
 # Tensors of the size of Q that go through HBM at least once: Q, K, V and O in the forward; in the backward Q, K, V and
 # dO are read and dQ, dK, dV written, and a fused kernel reads O too.
 TENSORS = {"naive": {"forward": 4, "backward": 7}, "fused": {"forward": 4, "backward": 8}}
+
+# How often a naive kernel goes over all scores. Forward: written, read by the softmax, written as probabilities, read.
+# Backward: dV reads the probabilities, their gradient is written, the softmax's gradient reads both and writes a third,
+# and dQ and dK read that (FlashAttention, arXiv 2205.14135, the algorithms of standard attention).
+SCORES = {"forward": 4, "backward": 1 + 1 + 2 + 1 + 2}
 
 
 @dataclass(frozen=True)
@@ -146,15 +150,14 @@ def _matmuls(kernel: str, direction: str) -> int:
 def hbm_bytes(a: Attention, kernel: str, direction: str = "forward") -> float:
     """Bytes that a kernel at least reads from HBM and writes there.
 
-    Naive: the scores are written, read by the softmax, written as probabilities and read by the next multiplication
-    (`timing.compute.SCORES`), all of them, in 16 bits. Fused: inputs and outputs once, and a log-sum-exp per query;
+    Naive: `SCORES` passes over all scores, in 16 bits. Fused: inputs and outputs once, and a log-sum-exp per query;
     K and V of a head are read by all its query tiles at about the same time, so that the L2 cache serves the others.
     """
     _matmuls(kernel, direction)
     inputs = 3 * a.row * a.width
     moved = inputs + 2 * a.row * (TENSORS[kernel][direction] - 3)
     if kernel == "naive":
-        return moved + 2 * SCORES[DIRECTIONS.index(direction)] * a.scores
+        return moved + 2 * SCORES[direction] * a.scores
     rows = 1 if direction == "forward" else 3  # the backward writes and reads a sum per query too
     return moved + rows * FP32 * a.heads * a.seq
 

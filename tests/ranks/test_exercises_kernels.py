@@ -74,6 +74,7 @@ WRITTEN = {
     "sent-too-much": GATHERED,
     "no-tensor": changed(("return mixed / total", "return [mixed, total]")),
     "wrong-shape": changed(("return mixed / total", "return (mixed / total)[0]")),
+    "wrong-dtype": changed(("return mixed / total", "return (mixed / total).double()")),
     "wrong-output": changed(("return mixed / total", "return mixed / total + 1")),
 }
 

@@ -120,8 +120,25 @@ def test_fused_attention_computes_more_and_moves_less():
         flops, moved = ({kernel: sum(count(a, kernel, way) for way in DIRECTIONS) for kernel in KERNELS}
                         for count in (kernels.made_flops, kernels.hbm_bytes))  # fmt: skip
         assert flops["fused"] / flops["naive"] == pytest.approx(7 / 6)
-        # 11 tensors of 2 bytes and 10 passes of the scores; 12 tensors and four fp32 numbers per query
-        assert moved["naive"] / moved["fused"] == (22 * 128 + 20 * seq) / (24 * 128 + 16)
+        # 11 tensors of 2 bytes and 11 passes of the scores; 12 tensors and four fp32 numbers per query
+        assert moved["naive"] / moved["fused"] == (22 * 128 + 22 * seq) / (24 * 128 + 16)
+
+
+@pytest.mark.parametrize(
+    "direction, steps",
+    [
+        ("forward", ["q k -> x", "x -> p", "p v -> o"]),
+        ("backward", ["p do -> dv", "do v -> dp", "p dp -> dx", "dx k -> dq", "dx q -> dk"]),
+    ],
+)
+def test_passes_over_the_scores_by_counting_what_each_step_touches(direction, steps):
+    """Standard attention, one operation at a time: x, p, dp and dx have a number per pair of tokens."""
+    large = sum(name in ("x", "p", "dp", "dx") for step in steps for name in step.replace("->", "").split())
+    a = Attention(4096, 128, 16)
+    assert (
+        kernels.hbm_bytes(a, "naive", direction)
+        == 2 * a.scores * large + 2 * a.row * (kernels.TENSORS["naive"][direction])
+    )
 
 
 def test_kept_bytes_are_those_of_the_memory_model():

@@ -82,6 +82,21 @@ def test_the_lever_that_is_named_does_what_is_said(chip, kernel, head):
     assert gain == pytest.approx(now.seconds / now.other(**best.change).seconds, rel=0.05)
 
 
+def test_units_that_take_equally_long_are_named():
+    """On an H100 with heads of 64: both matrix multiplications and exponentials, or in the backward shared memory."""
+    for direction, other in (("forward", "exponentials"), ("backward", "shared memory")):
+        found = views.render("kernels", {"chip": "h100", "head": 64, "direction": direction})
+        assert found["sentence"].startswith(f"**Tensor cores and {other} take equally long")
+        assert found["values"]["cycles"]["tensor cores"] == found["values"]["cycles"][other]
+
+
+@pytest.mark.parametrize("chip", GENERATIONS)
+@pytest.mark.parametrize("kernel", ["naive", "turn", "overlap"])
+def test_no_kernel_is_above_the_peak(chip, kernel):
+    """A naive backward has four matrix multiplications, not the five that benchmarks count."""
+    assert 0 < values(chip=chip, kernel=kernel, head=256, direction="backward")["share_percent"] <= 100
+
+
 def test_what_changes_nothing_says_why():
     assert "no FP8" in views.render("kernels", {"chip": "a100"})["levers"]["precision"]["off"]
     assert "B200" in views.render("kernels", {"chip": "h100"})["levers"]["emulated"]["off"]

@@ -35,8 +35,8 @@ CEILING = Number(
             "softmax-share", SOFTMAX / (MATMUL + SOFTMAX), "That is the share of the exponentials in the sum of both."
         ),
     ),
-    right="A kernel at 72% of the peak would be excellent here, and there is no need to search for the missing "
-    "quarter.",
+    right="A kernel at 72% of the peak would be excellent here. The missing quarter is out of reach as long as one "
+    "unit computes all exponentials.",
 )
 
 TURN_HEAD, HOPPER = 96, 4096

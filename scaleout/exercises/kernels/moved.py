@@ -99,7 +99,7 @@ FUSION = Number(
         Slip(
             "operations",
             4.0,
-            "That is the number of kernels. A kernel with three inputs takes longer than one with one.",
+            "That is the number of kernels. A kernel that reads two tensors takes longer than one that reads one.",
         ),
         Slip("one-input", APART / 2, "You let the fused kernel read one tensor. It needs mask and residual too."),
         Slip("two-each", 8 / FUSED, "You counted one read and one write per line. Two of the lines read two tensors."),

@@ -192,6 +192,8 @@ MERGE = Function(
         ([-2, 1.5, 7], [6, 0, 0]),
         ([-500, 3, -2], [0, 0, 0]),
         ([4, 1, 2], [2, 6, 1]),
+        ([1, 2, 0], [3, 1.5, 6]),
+        ([3, 1.5, 6], [2, 4, 0]),
     ),
     mistakes=(
         Mistake("as-they-are", _plain, "You add sums that were made with two different maxima."),
@@ -201,6 +203,11 @@ MERGE = Function(
             "hidden-maximum",
             lambda a, b: _common(a, b, max(a[0], b[0])),
             "Where all keys of a block are hidden, its maximum means nothing. You still use it.",
+        ),
+        Mistake(
+            "hidden-by-values",
+            lambda a, b: list(b if not a[2] else a) if not a[2] or not b[2] else merged(a, b),
+            "You take a block whose u is 0 for a hidden one. Its values may be 0, or cancel. Look at l.",
         ),
         Mistake(
             "lower-maximum",

@@ -18,7 +18,8 @@ HEADS, QUERIES, KEYS, SIZE = 2, 4, 96, 8  # keys of each rank
 SEEDS = range(5, 5 + TELLING)  # of the inputs: a mistake is named where all of them show it
 LARGE = 60.0  # by which queries are larger on the last inputs: scores of about 200
 CLOSE = 1e-4  # of outputs of about 1 in fp32, summed in another order
-ENOUGH = 3 * 4 * HEADS * QUERIES * (SIZE + 2)  # bytes: a ring's all-reduces of the output and of two numbers per query
+ENOUGH = 4 * HEADS * QUERIES * (SIZE + 2)  # bytes: a ring's all-reduces of the output and of two numbers per query
+MOST = 4.5 * ENOUGH  # which leaves room for numbers in fp64 and for detours, and is far below the bytes of keys
 
 Fault = tuple[str, str] | None  # (slip, words)
 
@@ -61,6 +62,9 @@ def output_fault(output: object, right: torch.Tensor, table: dict) -> tuple[Faul
     if output.shape != right.shape:
         shape = ("wrong-shape", f"the output has the shape {tuple(output.shape)}, not {tuple(right.shape)}")
         return shape, shape
+    if output.dtype != right.dtype:
+        kind = ("wrong-dtype", f"the output is in {str(output.dtype).removeprefix('torch.')}, not in float32")
+        return kind, kind
     if not output.isfinite().all():
         overflow = ("overflow", "the output is not finite: subtract the common maximum before exp")
         return overflow, overflow
@@ -79,7 +83,7 @@ def one(seed: int, function, rank: int, world: int) -> tuple[Fault, Fault]:
     with counted() as calls:
         output = function(q.clone(), k.chunk(world, 1)[rank].clone(), v.chunk(world, 1)[rank].clone())
     cause, seen = output_fault(output, attention(q, k, v), known(q, k, v, rank, world))
-    if not cause and calls.sent > 1.5 * ENOUGH:
+    if not cause and calls.sent > MOST:
         cause = seen = (
             "sent-too-much",
             f"the output is right, but this rank sent {calls.sent:,.0f} bytes, and {ENOUGH:,} are enough: communicate "

@@ -24,7 +24,7 @@ def sentence(setting: Setting) -> str:
         says = f"{CEILING[setting.bound]} the limit: {tile}."
         ties = [unit for unit, cycles in clocks.by_unit.items() if cycles == clocks.longest]
         if len(ties) > 1:
-            says = f"Tensor cores and exponentials take equally long: {tile}."
+            says = f"{' and '.join(ties).capitalize()} take equally long: {tile}."
     return f"**{says}** At most {_tera(setting.flop_per_s)} TFLOP/s, {setting.share:.0%} of the peak."
 
 
