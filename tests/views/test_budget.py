@@ -64,6 +64,11 @@ def test_the_label_names_a_second_curve_only_where_one_is_drawn():
         assert ("second curve" in picture) == (samples > 1) == (picture.count("<polyline") == 4)
 
 
+def test_pass_at_k_is_called_an_assumption_at_both_widths():
+    for width in (svg.WIDE, svg.NARROW):
+        assert "assumptions" in views.render("budget", {}, width)["svg"]
+
+
 def test_what_is_extrapolated_is_said():
     assert "outside the runs" not in views.render("budget")["sentence"]
     assert "outside the runs" in views.render("budget", {"answers": 20, "samples": 256, "law": "hoffmann"})["sentence"]

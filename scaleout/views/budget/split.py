@@ -152,8 +152,8 @@ def _solved(frame: Frame) -> str:
     setting, top, high = frame.setting, frame.bars_y + 14, frame.bars_high
     pitch, each = (frame.right - frame.left) / len(SAMPLES), setting.each
     highest = max(one.solved for one in each.values())
-    title = fitting(["pass@k: questions with a right answer among k samples of the best model for k",
-                     "pass@k of the best model for each k"], frame.right - frame.left, svg.SMALL)  # fmt: skip
+    title = fitting(["pass@k of the best model for each k, on this book's assumptions about questions",
+                     "pass@k of each k, on this book's assumptions"], frame.right - frame.left, svg.SMALL)  # fmt: skip
     marks = [svg.text(frame.left, frame.bars_y, title, size=svg.SMALL, fill="muted")]
     for i, (k, one) in enumerate(each.items()):
         x, share, now = frame.left + i * pitch, one.solved, k == setting.samples
