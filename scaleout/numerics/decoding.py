@@ -2,9 +2,9 @@
 samples makes of a model.
 
 The toy is that of Zhang et al., arXiv 2604.01193, section on a toy example: an answer is one root token, one fork and
-three locks. At a lock one token is right and the others are a tail of mistakes; at a root or a fork several tokens lead
-on, and the most likely one is wrong. The paper gives the first four of 16 probabilities; here the rest of each is
-a geometric tail of ratio 1/2, which reproduces the paper's figures (tests/published/self_distillation.json).
+three locks. At a lock one token is right and the others are a tail of mistakes. At the root two tokens are right, at
+the fork one, and the most likely one is wrong at both. The paper gives the first four of 16 probabilities; here the
+rest of each is a geometric tail of ratio 1/2, which reproduces its figures (tests/published/self_distillation.json).
 """
 
 from __future__ import annotations

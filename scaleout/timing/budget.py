@@ -13,7 +13,7 @@ from math import exp, lgamma, log, sqrt
 
 TRAIN, FORWARD = 6, 2  # FLOPs per parameter and token
 # Fewest and most parameters and tokens of the runs that both laws were fitted on (Hoffmann et al., arXiv 2203.15556,
-# abstract), and the largest budget among them, in FLOPs (section 3.2).
+# abstract), and the largest FLOPs for which they compared models of several sizes (section 3.2).
 FITTED_PARAMETERS = (70e6, 16e9)
 FITTED_TOKENS = (5e9, 500e9)
 FITTED_FLOPS = 3e21
@@ -111,9 +111,9 @@ class Budget:
 
 def accuracy(reducible: float, decisive: float) -> float:
     """The probability that one sample is right, averaged over questions: each of so many decisive tokens has a
-    probability of exp(-reducible loss). -log(accuracy) is then linear in the terms of the scaling law, a form that
-    Roberts et al. fit to tasks (arXiv 2604.01411). How many tokens decide is an assumption: their constants are not
-    used here."""
+    probability of exp(-reducible loss). This is an assumption, and so is how many tokens decide. -log(accuracy) is then
+    linear in the terms of the scaling law. Roberts et al. (arXiv 2604.01411) fit such a law, with one more term that
+    falls with k, to the mean of -log(pass@k) by question; their constants are not used here."""
     return exp(-decisive * reducible)
 
 

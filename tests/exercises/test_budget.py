@@ -15,6 +15,7 @@ from scaleout.exercises.budget import cluster, lab, samples, tails
 from scaleout.numerics.decoding import TOY, decoded
 from scaleout.records import results
 from scaleout.spec.devices import DEVICES
+from scaleout.spec.hardware import LINKS
 from scaleout.spec.transformer import PRESETS, total_parameters
 from scaleout.timing.budget import LAWS, Budget
 
@@ -120,6 +121,11 @@ def test_shards_that_write():
     assert weights / 8 < usable < weights and right("shards-that-write") == "copy-to-tp"
     assert f"{weights / 8 / 1e9:.1f} GB" in texts("shards-that-write")
     assert f"{weights * (1 - 1 / gpus) / 1e9:.0f} GB" in texts("shards-that-write")
+    seconds = weights * (1 - 1 / gpus) / LINKS["nvlink4"].one_way_bytes_per_s
+    assert f"takes {seconds:.1f} s" in texts("shards-that-write")
+    assert f"{1e3 * weights / 8 / DEVICES['h100-sxm'].memory_bytes_per_s:.0f} ms" in texts("shards-that-write")
+    shape = PRESETS["llama-3-70b"]
+    assert 1e6 < 2 * shape.layers * 2 * shape.hidden < 9e6, "megabytes per token: two all-reduces in each block"
 
 
 def test_no_exercise_of_tails_says_that_anything_was_checked():

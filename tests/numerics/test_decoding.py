@@ -37,6 +37,19 @@ def test_training_on_its_own_text_gives_the_papers_figures():
     assert after[1] == pytest.approx(PUBLISHED["after"]["temperature"], abs=5e-3)
 
 
+def test_text_without_a_cut_is_only_another_temperature():
+    """What the paper reports for temperature 2 without truncation (a gain) is nothing that this toy shows."""
+    hot = TOY.trained(2.0, 1.0)
+    for temperature in (0.2, 0.32, 0.7, 1.3):
+        assert hot.success(temperature) == pytest.approx(TOY.success(2 * temperature))
+
+
+def test_right_tokens_of_root_and_fork_are_not_the_likeliest():
+    likeliest = {name: p.index(max(p)) for name, p in TOY.positions.items()}
+    assert {name: likeliest[name] in RIGHT[name] for name in RIGHT} == {"root": False, "fork": False, "lock": True}
+    assert {name: len(right) for name, right in RIGHT.items()} == {"root": 2, "fork": 1, "lock": 1}
+
+
 def test_success_is_what_drawing_answers_gives():
     random, seen = Random(3), TOY.decoded(1.0)
     draw = {name: lambda p=p: random.choices(range(len(p)), p)[0] for name, p in seen.positions.items()}

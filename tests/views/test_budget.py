@@ -31,7 +31,8 @@ def test_the_question_says_the_best_model_for_one_sample_and_asks_for_another_th
 def test_the_locked_picture_has_one_curve_and_no_parts_of_the_answer():
     for width in (svg.WIDE, svg.NARROW):
         locked = views._view("budget").locked(views.defaults("budget"), width)
-        assert locked.count("<polyline") == 2 and "k = 64" not in locked and "answers" not in locked.split(">", 1)[1]
+        assert locked.count("<polyline") == 2 and "k = 64" not in locked and "answers" not in locked
+        assert "further left" not in locked and "second curve" not in locked
         assert views.render("budget", {}, width)["svg"].count("<polyline") == 4
 
 
@@ -47,6 +48,25 @@ def test_a_slip_about_the_same_model_says_what_it_would_cost():
     slips = dict(map(reversed, views._view("budget").slips(views.defaults("budget"))))
     words = next(words for words in slips if "same model" in words)
     assert f"{2 * values()['alone_billions'] * 1e9 * 10e9 * 64 / FLOPS:.1f} times" in words
+
+
+def test_a_slip_says_what_one_sample_takes_at_this_setting():
+    for amount in (10.0, 20.0):
+        said = " ".join(
+            words for _, words in views._view("budget").slips(views.defaults("budget") | {"answers": amount})
+        )
+        assert f"at k = 1 they are {values(answers=amount, samples=1)['answering_percent']:.0f}%" in said
+
+
+def test_the_label_names_a_second_curve_only_where_one_is_drawn():
+    for samples in SAMPLES:
+        picture = views.render("budget", {"samples": samples})["svg"]
+        assert ("second curve" in picture) == (samples > 1) == (picture.count("<polyline") == 4)
+
+
+def test_pass_at_k_is_called_an_assumption_at_both_widths():
+    for width in (svg.WIDE, svg.NARROW):
+        assert "assumptions" in views.render("budget", {}, width)["svg"]
 
 
 def test_what_is_extrapolated_is_said():

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from scaleout.exercises.engine import Choice, Number, Option, Slip
 from scaleout.spec.devices import DEVICES
+from scaleout.spec.hardware import LINKS
 
 H100 = DEVICES["h100-sxm"]
 PEAK = H100.matmul_flop_per_s("bf16")
 PARAMETERS, BATCH, TOKENS, GPUS = 8e9, 32, 40e6, 8
 STEP = 2 * PARAMETERS / H100.memory_bytes_per_s  # seconds to read all weights in bf16 once
 WRITING = TOKENS / GPUS / BATCH * STEP
+LARGE = 140e9  # bytes of 70 billion parameters in bf16
+NVLINK = LINKS["nvlink4"].one_way_bytes_per_s
+READ_SHARE = LARGE / 8 / H100.memory_bytes_per_s  # seconds to read the share of one of 8 GPUs
+GATHER = LARGE * 15 / 16 / NVLINK  # seconds to receive all shards of the other 15 GPUs
 WRITE_SECONDS = Number(
     key="time-to-write",
     level=2,
@@ -65,10 +70,11 @@ FSDP_WRITES = Choice(
         "Which layout has the weights in place, so that only activations are communicated?",
     ),
     solution="**Copy the weights once into a layout for writing**: tensor parallelism over the 8 GPUs of a node needs "
-    "17.5 GB of weights per GPU, and communicates activations of a few kilobytes for each token. With FSDP each GPU "
-    "would receive 131 GB for every token: seconds per token over the network between nodes, in place of tens of "
-    "milliseconds. The copy costs as much as one such gather, once per training step. One GPU alone cannot hold the "
-    "model, and a smaller model would write other text.",
+    f"17.5 GB of weights per GPU, which are read in {1e3 * READ_SHARE:.0f} ms. Its all-reduces carry a few megabytes "
+    "of activations per token. With FSDP each GPU would receive 131 GB for every token: even at NVLink's "
+    f"{NVLINK / 1e9:.0f} GB/s this takes {GATHER:.1f} s, and half of it comes from the other node. The copy costs as "
+    "much as one such gather, once per training step. One GPU alone cannot hold the model, and a smaller model would "
+    "write other text.",
     options=(
         Option(
             "copy-to-tp",

@@ -61,10 +61,10 @@ OVERTRAINED = Choice(
         "Is the colleague's statement about the loss true?",
         "What does a token of an answer cost with 77 billion parameters, and what with 8?",
     ),
-    solution="The statement about the loss is true: the rule is the split of a training budget with the lowest loss. "
-    "But a token of the larger model's answers costs 77 / 8, almost ten times, as many FLOPs, for as long as the model "
-    "is in use. With enough answers, the small model with many tokens is the better use of all FLOPs. Its weights "
-    "also take a tenth of the memory.",
+    solution="By the scaling law the statement about the loss is true, though both models lie far beyond its runs: "
+    "the rule is the split of a training budget with the lowest loss. But a token of the larger model's answers costs "
+    "77 / 8, almost ten times, as many FLOPs, for as long as the model is in use. With enough answers, the small model "
+    "with many tokens is the better use of all FLOPs. Its weights also take a tenth of the memory.",
     options=(
         Option(
             "per-sample",

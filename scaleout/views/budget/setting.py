@@ -12,7 +12,7 @@ from scaleout.views import base
 
 SPLIT, WRITES = "split", "writes"  # what the view shows
 SAMPLES = (1, 4, 16, 64, 256)
-FLOPS = FITTED_FLOPS  # the largest budget among the runs that the laws were fitted on
+FLOPS = FITTED_FLOPS  # the largest for which models of several sizes were compared
 DECISIVE = 4  # tokens of an answer that decide whether it is right: an assumption of this book
 SPREAD = 1.0  # a + b of the Beta distribution of accuracies by question: an assumption of this book
 LOWEST, HIGHEST, STEPS = 30, 300, 100  # temperatures that are drawn, in hundredths

@@ -16,6 +16,11 @@ from scaleout.views.budget.words import billions
 SIZES = (0.1e9, 16e9)  # parameters on the axis
 POINTS = 120  # of a curve
 MARKS = tuple((0.1e9 * 160 ** (i / 16)) for i in range(17))  # stops of the guess's mark
+# The label of the locked picture, which says nothing about the answer.
+ONE_CURVE = (
+    "Loss by parameters of the model, for one budget of FLOPs. A curve for one sample per question, with its lowest "
+    "point marked."
+)
 TRAINING, ANSWERS, NOW, ALONE, RIGHT = "compute", "c5", "c1", "muted", "c3"
 
 
@@ -67,16 +72,16 @@ class Frame:
 
 def picture(setting: Setting, width: int) -> str:
     """Both curves, the budget's two parts, and pass@k for each number of samples."""
-    return _figure(Frame(setting, width), _axes, _alone, _now, _parts, _solved, _mark)
+    return _figure(Frame(setting, width), _label(setting), _axes, _alone, _now, _parts, _solved, _mark)
 
 
 def locked(setting: Setting, width: int) -> str:
     """The curve for one sample only."""
-    return _figure(Frame(setting, width), _axes, _alone, _mark)
+    return _figure(Frame(setting, width), ONE_CURVE, _axes, _alone, _mark)
 
 
-def _figure(frame: Frame, *parts: Callable[[Frame], str]) -> str:
-    return svg.figure(frame.width, frame.height, "".join(part(frame) for part in parts), _label(frame.setting))
+def _figure(frame: Frame, label: str, *parts: Callable[[Frame], str]) -> str:
+    return svg.figure(frame.width, frame.height, "".join(part(frame) for part in parts), label)
 
 
 def _axes(frame: Frame) -> str:
@@ -147,8 +152,8 @@ def _solved(frame: Frame) -> str:
     setting, top, high = frame.setting, frame.bars_y + 14, frame.bars_high
     pitch, each = (frame.right - frame.left) / len(SAMPLES), setting.each
     highest = max(one.solved for one in each.values())
-    title = fitting(["pass@k: questions with a right answer among k samples of the best model for k",
-                     "pass@k of the best model for each k"], frame.right - frame.left, svg.SMALL)  # fmt: skip
+    title = fitting(["pass@k of the best model for each k, on this book's assumptions about questions",
+                     "pass@k of each k, on this book's assumptions"], frame.right - frame.left, svg.SMALL)  # fmt: skip
     marks = [svg.text(frame.left, frame.bars_y, title, size=svg.SMALL, fill="muted")]
     for i, (k, one) in enumerate(each.items()):
         x, share, now = frame.left + i * pitch, one.solved, k == setting.samples
@@ -170,8 +175,8 @@ def _mark(frame: Frame) -> str:
 
 
 def _label(setting: Setting) -> str:
+    second = " A second curve, for the chosen number of samples, lies above it, with its lowest point further left."
     return (
-        "Loss by parameters of the model, for one budget of FLOPs. A curve for one sample per question, with its "
-        "lowest point marked, and a curve for the number of samples that is chosen, which lies above it and whose "
-        "lowest point is further left. Below, the parts of the budget and pass@k for each number of samples."
+        f"{ONE_CURVE}{second if setting.samples > 1 else ''} Below, the parts of the budget and pass@k for each number "
+        "of samples."
     )

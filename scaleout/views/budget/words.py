@@ -43,10 +43,12 @@ def split_law(setting: Setting) -> list[str]:
 def slips(setting: Setting) -> list[tuple[float, str]]:
     """Billions of parameters that likely mistakes give."""
     alone, k = setting.each[1].best.parameters, setting.samples
+    share = setting.each[1].best.answering_share
     cost = 2 * alone * setting.budget.answers * k / FLOPS
     return [
         (alone / 1e9, f"that is the same model: its {k} samples alone would take {cost:.1f} times the budget"),
-        (alone / k / 1e9, f"that is {k} times smaller, as if answers had been the whole budget; at k = 1 they are 3%"),
+        (alone / k / 1e9, f"that is {k} times smaller, as if answers had been the whole budget; at k = 1 they are "
+                          f"{share:.0%}"),
         (FLOPS / (2 * setting.budget.answers * k) / 1e9, "that model could write the answers, with nothing left to "
                                                          "train it"),
         (2 * alone / 1e9, "a larger model is better per sample, but each of its samples costs more as well"),
