@@ -24,6 +24,7 @@ from scaleout.lab import corpus, options, session
 from scaleout.measure import architecture as measure_architecture
 from scaleout.measure import architecture_input, architecture_link, architecture_saves, rounds
 from scaleout.measure import bottlenecks as measure_bottlenecks
+from scaleout.measure import budget as measure_budget
 from scaleout.measure import mesh as measure_mesh
 from scaleout.measure import mesh_link as measure_mesh_link
 from scaleout.measure import recompute as measure_recompute
@@ -48,6 +49,7 @@ STEPS = (
     (architecture_input.Input, "step_seconds"),
     (architecture_saves.Saver, "save"),
     (measure_bottlenecks.Bench, "step"),
+    (measure_budget.Study, "_update"),
     (measure_mesh.MeshWay, "step"),
 )
 
