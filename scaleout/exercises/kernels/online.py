@@ -194,6 +194,7 @@ MERGE = Function(
         ([4, 1, 2], [2, 6, 1]),
         ([1, 2, 0], [3, 1.5, 6]),
         ([3, 1.5, 6], [2, 4, 0]),
+        ([-2, 3, 0], [-1, 1.25, -4]),
     ),
     mistakes=(
         Mistake("as-they-are", _plain, "You add sums that were made with two different maxima."),
