@@ -46,6 +46,16 @@ def colour(name: str) -> str:
 escape = lru_cache(maxsize=2048)(html.escape)
 
 
+class Sized:
+    """What lays out a picture of one of the two widths, WIDE and NARROW."""
+
+    width: int
+
+    @property
+    def wide(self) -> bool:
+        return self.width == WIDE
+
+
 @lru_cache(maxsize=8192)
 def broad(width: float) -> bool:
     """Whether a picture so wide is read on more than a phone."""

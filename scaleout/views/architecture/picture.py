@@ -31,16 +31,12 @@ FAINTEST, FULL = 0.07, 0.9  # opacity of no time; the quantile of all squares fr
 
 
 @dataclass(frozen=True)
-class Frame:
+class Frame(svg.Sized):
     """Where things lie, in CSS pixels. pitch: from one rank to the next."""
 
     setting: Setting
     width: int
     locked: bool = False
-
-    @property
-    def wide(self) -> bool:
-        return self.width == svg.WIDE
 
     @property
     def pitch(self) -> float:

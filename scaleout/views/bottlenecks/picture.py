@@ -21,15 +21,11 @@ GAINS = (1.0, 1.1, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 12.0, 16.0, 24.
 
 
 @dataclass(frozen=True)
-class Frame:
+class Frame(svg.Sized):
     """Where things lie, in CSS pixels. pitch: from one bar to the next."""
 
     setting: Setting
     width: int
-
-    @property
-    def wide(self) -> bool:
-        return self.width == svg.WIDE
 
     @property
     def left(self) -> float:

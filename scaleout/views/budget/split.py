@@ -25,15 +25,11 @@ TRAINING, ANSWERS, NOW, ALONE, RIGHT = "compute", "c5", "c1", "muted", "c3"
 
 
 @dataclass(frozen=True)
-class Frame:
+class Frame(svg.Sized):
     """Where things lie, in CSS pixels."""
 
     setting: Setting
     width: int
-
-    @property
-    def wide(self) -> bool:
-        return self.width == svg.WIDE
 
     @property
     def left(self) -> float:

@@ -17,14 +17,10 @@ HIGH = 74.0  # of a distribution
 
 
 @dataclass(frozen=True)
-class Frame:
+class Frame(svg.Sized):
     """Where things lie, in CSS pixels."""
 
     width: int
-
-    @property
-    def wide(self) -> bool:
-        return self.width == svg.WIDE
 
     @property
     def pitch(self) -> float:

@@ -20,15 +20,11 @@ BEYOND = 1.25  # the same, of a measured tile
 
 
 @dataclass(frozen=True)
-class Frame:
+class Frame(svg.Sized):
     """Where things lie, in CSS pixels. pitch: from one bar to the next."""
 
     setting: Setting
     width: int
-
-    @property
-    def wide(self) -> bool:
-        return self.width == svg.WIDE
 
     @property
     def left(self) -> float:

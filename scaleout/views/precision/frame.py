@@ -35,7 +35,7 @@ BITS = 11  # of the highest strip
 
 
 @dataclass(frozen=True)
-class Axes:
+class Axes(svg.Sized):
     """A setting on a picture of this width."""
 
     setting: Setting
@@ -50,10 +50,6 @@ class Axes:
         """Shorter where no loss scale moves anything."""
         lo, hi, left, right = self.places.ruler
         return Ruler(lo + 4, 2, left, right) if self.setting.shares else Ruler(lo, hi, left, right)
-
-    @property
-    def wide(self) -> bool:
-        return self.width == svg.WIDE
 
     @property
     def bit(self) -> float:
