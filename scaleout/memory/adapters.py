@@ -38,7 +38,7 @@ def low_rank(model: Model, x: Tensor, rows: int, columns: int) -> Tensor:
     g, recipe = model.graph, model.z.recipe
     down = g.weight(recipe.adapter_rank * rows, recipe.adapter_bytes)
     up = g.weight(columns * recipe.adapter_rank, recipe.adapter_bytes)
-    return product(model, product(model, dropout(model, x), down, recipe.adapter_rank), up, columns)
+    return model.matrix(model.matrix(dropout(model, x), down, recipe.adapter_rank), up, columns)
 
 
 def dropout(model: Model, x: Tensor) -> Tensor:
@@ -46,14 +46,6 @@ def dropout(model: Model, x: Tensor) -> Tensor:
     if not model.z.recipe.adapter_dropout:
         return x
     return model.graph.apply([x], x.count, x.width, keeps=x.count)
-
-
-def product(model: Model, x: Tensor, w: Tensor, columns: int) -> Tensor:
-    """x W^T in the dtype of the weights, or under autocast in 16 bits."""
-    x, w = model.half(x), model.half_weight(w)
-    saved = [other for one, other in ((w, x), (x, w)) if one.node]
-    count = x.count // (w.count // columns) * columns
-    return model.graph.apply([x, w], count, w.width, saved, firsts=[x.bytes, w.bytes], views=True)
 
 
 def four_bits(model: Model, x: Tensor, rows: int, columns: int) -> Tensor:
