@@ -7,13 +7,14 @@ names where they keep a tensor alive. Families differ by `Modules`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import NamedTuple
 
 from scaleout.memory import adapters
 from scaleout.memory.activations import Sizes
 from scaleout.memory.forward import PATHS
-from scaleout.memory.graph import PASSED, REDUCED, Graph, Storage, Tensor
+from scaleout.memory.graph import LAST, PASSED, REDUCED, Graph, Storage, Tensor
+from scaleout.memory.loss import CHUNKS
 
 FULL, SLIDING = "full", "sliding"
 
@@ -383,8 +384,9 @@ class Model:
         hidden_states = self.model()
         if not self.z.last:
             return hidden_states
-        if self.z.recipe.loss == "chunked":
-            return self.chunked_loss(hidden_states)
+        if self.z.recipe.loss.startswith("chunked"):
+            chunked = self.chunked_loss if self.z.recipe.loss == "chunked" else self.loss_by_chunks
+            return chunked(hidden_states)
         tape, z = self.tape, self.z
         tape.pre_forward("head")
         x = self.graph.hook(hidden_states, partial(tape.post_backward, "head"))
@@ -436,3 +438,17 @@ class Model:
         self.tape.passing("temporaries", *(gradient.size for gradient in gradients))
         self._head_begins()
         gradients.clear()
+
+    def loss_by_chunks(self, x: Tensor) -> Tensor:
+        """The head by parts of the tokens, and then their losses (memory/loss.py, "chunked-logits")."""
+        z, g, tape = self.z, self.graph, self.tape
+        tape.pre_forward("head")
+        x = g.hook(x, partial(tape.post_backward, "head"))
+        w = self._head_weight()
+        if w.node and w.node.number == LAST:  # its gradient is complete when those of all chunks are there
+            w.node.number = g.numbers + 0.5
+        logits = [self.matrix(g.part(x, x.count // CHUNKS), w, z.vocab) for _ in range(CHUNKS)]
+        logits[-1] = g.hook(logits[-1], self._head_begins)
+        tape.post_forward("head")
+        losses = [g.apply([chunk], 1, 4, [chunk], firsts=[chunk.bytes]) for chunk in logits]
+        return reduce(self.add, losses)
