@@ -372,9 +372,12 @@ class Model:
         elif self.modules.gate_up:
             y = self._fused_mlp(x)
         else:
-            y = self.linear(self.mul(self.activation(self.linear(x, "gate")), self.linear(x, "up")), "down")
+            y = self.linear(self.gated(x), "down")
         tape.post_forward("mlp")
         return self.graph.hook(y, partial(tape.pre_backward, "mlp"))
+
+    def gated(self, x: Tensor) -> Tensor:
+        return self.mul(self.activation(self.linear(x, "gate")), self.linear(x, "up"))
 
     def _fused_mlp(self, x: Tensor) -> Tensor:
         up_states = self.linear(x, "gate", "up")
