@@ -17,9 +17,9 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from scaleout.measure.ledger import Ledger
 from scaleout.measure.memory import fake_tensors
@@ -65,23 +65,23 @@ BATCH, SEQ = 4, 1024
 PRECISIONS, ATTENTION, CHECKPOINTING = ("fp32", "autocast-bf16", "bf16"), ("sdpa", "naive"), ("none", "full")
 THEIRS = {"sdpa": "sdpa", "naive": "eager"}  # what they call the kernels
 
-# What CUDA's autocast makes in fp32 and a CPU's in bf16 (aten/src/ATen/autocast_mode.h, AT_FORALL_FP32), of what these
-# models call; a softmax that is asked for a dtype keeps that.
-FP32_ON_CUDA = {torch.pow, torch.Tensor.pow, torch.Tensor.__pow__, torch.nn.functional.softmax}
 
+@contextlib.contextmanager
+def cuda_autocast():
+    """Autocast on a CPU, with what CUDA's makes in fp32 and a CPU's in bf16 (aten/src/ATen/autocast_mode.h,
+    AT_FORALL_FP32), of what these models call: powers, and a softmax that is not asked for a dtype."""
+    functional = torch.nn.functional
 
-class CudaAutocast(TorchFunctionMode):
-    """Autocast on a CPU widens what CUDA's does."""
+    def widened(function):
+        def call(x, *args, **kwargs):
+            wide = torch.is_autocast_enabled("cpu") and x.dtype is torch.bfloat16 and not kwargs.get("dtype")
+            return function(x.float() if wide else x, *args, **kwargs)
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        if func is torch.Tensor.backward:  # in which functions run again
-            with self:
-                return func(*args, **kwargs)
-        half = torch.is_autocast_enabled("cpu") and args and getattr(args[0], "dtype", None) is torch.bfloat16
-        if half and func in FP32_ON_CUDA and not kwargs.get("dtype"):
-            args = (args[0].float(), *args[1:])
-        return func(*args, **kwargs)
+        return call
+
+    power = mock.patch.object(torch, "pow", widened(torch.pow))
+    with power, mock.patch.object(functional, "softmax", widened(functional.softmax)):
+        yield
 
 
 class Seen(Ledger):
@@ -155,7 +155,7 @@ def measured(config: dict, recipe: Recipe, batch: int = BATCH, seq: int = SEQ, t
             for value in state.values():
                 ledger.claim(value, "optimizer")
         on_moments(ledger, net)
-        with ledger, CudaAutocast():
+        with ledger, cuda_autocast():
             with half:
                 loss = net(tokens, labels=labels).loss
             ledger.enter("loss")

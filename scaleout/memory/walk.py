@@ -81,6 +81,8 @@ def _layers(steps: Steps, phase: str, order: range, tape: Tape, keep: Callable[[
     for i in order:
         part = steps.layer(phase, i)
         play(part, tape, keep) if i in ends else leave(part, tape, keep)
+        if phase == "backward" and (shared := steps.after(i)):
+            leave(shared, tape)
 
 
 def resting(z: Sizes, states: dict[str, int]) -> dict[str, int]:
