@@ -29,16 +29,18 @@ from scaleout.spec.transformer import Shape
 # Small models with fewer key-value heads than heads where the family has that, all without dropout.
 SMALL = {"num_hidden_layers": 4, "hidden_size": 512, "intermediate_size": 1408, "num_attention_heads": 8,
          "num_key_value_heads": 2, "vocab_size": 8000, "max_position_embeddings": 2048}  # fmt: skip
+LARGER = SMALL | {"num_hidden_layers": 8, "hidden_size": 1024, "intermediate_size": 2816, "num_attention_heads": 16,
+                  "num_key_value_heads": 4, "vocab_size": 32_000}  # fmt: skip
 WIDE = SMALL | {"num_key_value_heads": 8}
 GPT = {"num_hidden_layers": 4, "hidden_size": 512, "num_attention_heads": 8, "vocab_size": 8000,
        "max_position_embeddings": 2048, "attention_dropout": 0.0, "hidden_dropout": 0.0}  # fmt: skip
 CONFIGS: dict[str, dict[str, Any]] = {
     "Llama": {"model_type": "llama", **SMALL},
-    "Llama, 32,000 words": {"model_type": "llama", **SMALL, "vocab_size": 32_000, "num_hidden_layers": 8,
-                            "hidden_size": 1024, "intermediate_size": 2816, "num_attention_heads": 16},
+    "Llama, 32,000 words": {"model_type": "llama", **LARGER},
+    "Qwen 3, 32,000 words": {"model_type": "qwen3", **LARGER, "head_dim": 64},
     "Mistral, a window": {"model_type": "mistral", **SMALL, "sliding_window": 256},
     "SmolLM": {"model_type": "llama", **SMALL, "tie_word_embeddings": True},
-    "SmolLM 3": {"model_type": "smollm3", **SMALL},
+    "SmolLM 3": {"model_type": "smollm3", **SMALL, "pad_token_id": 0},
     "Granite": {"model_type": "granite", **SMALL},
     "Qwen 2.5": {"model_type": "qwen2", **SMALL, "tie_word_embeddings": True},
     "Qwen 3": {"model_type": "qwen3", **SMALL, "head_dim": 64},
@@ -215,10 +217,11 @@ def main() -> int:
         "batch": BATCH,
         "seq": SEQ,
         "configs": CONFIGS,
-        "rows": rows(*sys.argv[2:]),
     }
+    lines = ",\n  ".join(json.dumps(row) for row in rows(*sys.argv[2:]))
     if len(sys.argv) == 2:
-        Path(sys.argv[1]).write_text(json.dumps(found, indent=1) + "\n")
+        text = json.dumps(found, indent=1)[:-2] + f',\n "rows": [\n  {lines}\n ]\n}}\n'
+        Path(sys.argv[1]).write_text(text)
     return 0
 
 

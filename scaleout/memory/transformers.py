@@ -69,7 +69,8 @@ class Model:
         self.outputs: Tensor | None = None  # what FalconModel has of the layer before, beside the stream
         self.caches: list[list[Tensor]] = []  # autocast's copies of weights, by layer
         # sdpa has no cap of scores, and transformers takes eager attention for a model with one
-        self.eager = z.recipe.attention == "naive" or "scores" in z.shape.features.caps
+        capped = "scores" in z.shape.features.caps
+        self.eager = z.recipe.attention == "naive" or (z.recipe.attention == "sdpa" and capped)
         table = z.vocab * z.shape.hidden
         self.table = graph.weight(table, self.width, self.trains, shared=z.shape.tied_head and z.first and z.last)
 
@@ -284,7 +285,8 @@ class Model:
         if self.eager:
             return self.falcon_core if self.modules.block == "falcon" else self.eager_core
         # no fused kernel of torch reads one head of keys for several of queries, unless it is asked for groups
-        alone = self.modules.block == "falcon" and self.z.kv != self.z.q and self.z.shape.kv == 1
+        shape = self.z.shape
+        alone = self.modules.block == "falcon" and shape.kv == 1 < shape.heads and self.z.recipe.attention == "sdpa"
         return self.math_core if alone else self.sdpa
 
     def repeat_kv(self, x: Tensor) -> Tensor:
@@ -491,7 +493,7 @@ class Model:
         found: dict[str, Tensor | None] = {}
         for kind in dict.fromkeys(self.layers):
             always = self.eager or self.modules.block == "falcon"
-            if not always and (kind == FULL or z.recipe.attention == "flash"):
+            if z.recipe.attention == "flash" or (kind == FULL and not always):
                 found[kind] = None
             elif self.eager:
                 found[kind] = self.graph.tensor(z.batch * z.seq**2, z.r)

@@ -9,7 +9,7 @@ from scaleout.spec import checks
 CHOICES = {
     "precision": ("fp32", "autocast-bf16", "bf16-master", "bf16"),
     "optimizer": ("sgd", "momentum", "adamw", "adamw-8bit"),
-    "attention": ("sdpa", "naive"),
+    "attention": ("sdpa", "naive", "flash"),
     "checkpointing": ("none", "selective", "full"),
     "gradients": ("fresh", "kept"),
     "adapter": ("none", "lora", "qlora"),
@@ -36,7 +36,8 @@ class Recipe:
     precision: "fp32"; "autocast-bf16" (fp32 weights, 16-bit matmuls); "bf16-master" (16-bit weights and
         gradients, an fp32 copy that the optimizer steps); "bf16" (16 bits throughout).
     optimizer: "sgd", "momentum", "adamw", "adamw-8bit". foreach: step all tensors at once, or one after another.
-    attention: "sdpa" (fused) or "naive". dropout: probability. checkpointing: "none", "selective" (recompute the
+    attention: "sdpa" (torch's choice of a fused kernel), "naive", or "flash" (flash-attn, in 16 bits: its kernel knows
+        windows, and caps of scores). dropout: probability. checkpointing: "none", "selective" (recompute the
         attention core), "full" (recompute each block).
     gradients: "fresh" (zero_grad sets them to None) or "kept" (accumulation: there all the time).
     buckets: DDP's, which have a place for every gradient and are there all the time: "beside" the gradients, a second
@@ -76,6 +77,8 @@ class Recipe:
         if not checks.is_number(self.dropout) or not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be a number from 0 up to but not including 1, not {self.dropout!r}")
         checks.whole("adapter_rank", self.adapter_rank)
+        if self.attention == "flash" and self.precision == "fp32":
+            raise ValueError("flash-attn computes in 16 bits: use attention sdpa with precision fp32")
         if self.main_gradients != "none" and self.precision != "bf16-master":
             raise ValueError(f"main_gradients need precision bf16-master, not {self.precision}")
 
