@@ -280,7 +280,7 @@ def relaid(z: Sizes) -> int:
 
 def core_kept(z: Sizes) -> int:
     """Attention between Q, K, V and the output projection, the projection's input included."""
-    if z.recipe.attention == "sdpa":
+    if z.recipe.attention != "naive":
         return tables(z) + 2 * z.q + 2 * z.kv + z.lse + relaid(z)
     drop = z.scores + z.scores // z.e if z.recipe.dropout else 0
     return tables(z) + 4 * z.q + z.seq**2 + z.scores + drop

@@ -6,7 +6,7 @@ names where they keep a tensor alive. Families differ by `Modules`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from typing import NamedTuple
 
@@ -67,9 +67,12 @@ class Model:
         self.modules = MODULES[z.shape.features.family or ("llama" if z.shape.gated_mlp else "gpt2")]
         self.trains = z.recipe.adapter == "none"
         self.width = z.recipe.width("weight") if self.trains else z.r  # of the model's own weights
+        self.shared: dict[str, list[Storage | None]] = {}  # by kind of layers (`share`)
+        self.outputs: Tensor | None = None  # what FalconModel has of the layer before, beside the stream
         self.caches: list[list[Tensor]] = []  # autocast's copies of weights, by layer
         # sdpa has no cap of scores, and transformers takes eager attention for a model with one
-        self.eager = z.recipe.attention == "naive" or "scores" in z.shape.features.caps
+        capped = "scores" in z.shape.features.caps
+        self.eager = z.recipe.attention == "naive" or (z.recipe.attention == "sdpa" and capped)
         table = z.vocab * z.shape.hidden
         self.table = graph.weight(table, self.width, self.trains, shared=z.shape.tied_head and z.first and z.last)
 
@@ -108,11 +111,11 @@ class Model:
         firsts = [PASSED if (x.count, x.width) == (count, width) else REDUCED for x in (a, b)]
         return self.graph.apply([a, b], count, width, firsts=firsts)
 
-    def scaled(self, x: Tensor) -> Tensor:
+    def scaled(self, x: Tensor, kind: str = "activations") -> Tensor:
         """A product with a number."""
-        return self.graph.apply([x], x.count, x.width)
+        return self.graph.apply([x], x.count, x.width, kind=kind)
 
-    def matrix(self, x: Tensor, w: Tensor, columns: int, bias: bool = False) -> Tensor:
+    def matrix(self, x: Tensor, w: Tensor, columns: int, bias: bool = False, kind: str = "activations") -> Tensor:
         """x W^T, and a bias of so many columns; the gradients of the input and of the weights are views."""
         x, w = self.half(x), self.half_weight(w)
         saved = [other for one, other in ((w, x), (x, w)) if one.node]
@@ -120,7 +123,7 @@ class Model:
         inputs, firsts = [x, w], [x.bytes, w.bytes]
         if bias and self.trains:
             inputs, firsts = [self.graph.weight(columns, self.width), x, w], [REDUCED, *firsts]
-        return self.graph.apply(inputs, count, w.width, saved, firsts=firsts, views=True)
+        return self.graph.apply(inputs, count, w.width, saved, firsts=firsts, views=True, kind=kind)
 
     def linear(self, x: Tensor, *names: str) -> Tensor:
         """A matrix product of a block, with one matrix or several beside each other."""
@@ -229,16 +232,14 @@ class Model:
         cos, sin = (self.graph.tensor(one.count, one.width) for one in positions)
         return cos, sin
 
-    def projections(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, with their norms."""
+    def projections(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Queries, keys and values, with their norms, and the one tensor that they were cut from."""
         z, kind, norms = self.z, self.modules.qkv, self.z.shape.features.qk_norm
         if kind:
             fused = self.linear(x, "q", "k", "v")
             counts = [z.tokens * z.matrices[name][1] for name in ("q", "k", "v")]
-            if kind == "slice":
-                return self.sliced(fused, *counts)
-            q, k, v = self.graph.split(fused, *counts)
-            return q, k, v
+            parts = self.sliced(fused, *counts) if kind == "slice" else self.graph.split(fused, *counts)
+            return *parts, fused
         if norms == "whole":
             q = self.rms_norm(self.linear(x, "q"), z.matrices["q"][1])
             k = self.rms_norm(self.linear(x, "k"), z.matrices["k"][1])
@@ -252,9 +253,14 @@ class Model:
         return q, k, v
 
     def sliced(self, fused: Tensor, *counts: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values cut from one tensor; Falcon copies keys and values of groups for each head."""
-        q, k, v = (self.graph.part(fused, count) for count in counts)
-        if self.modules.block == "falcon" and 1 < self.z.shape.kv < self.z.shape.heads:
+        """Queries, keys and values cut from one tensor. Falcon copies keys and values: for each head that reads them,
+        or, if there is one of them, by its index."""
+        g, shape = self.graph, self.z.shape
+        if self.modules.block == "falcon" and shape.kv == 1:
+            k, v = (g.apply([fused], count, fused.width, firsts=[fused.bytes]) for count in counts[1:])
+            return g.part(fused, counts[0]), k, v
+        q, k, v = (g.part(fused, count) for count in counts)
+        if self.modules.block == "falcon":
             k, v = self.repeat_kv(k), self.repeat_kv(v)
         return q, k, v
 
@@ -263,20 +269,27 @@ class Model:
         tape = self.tape
         tape.pre_forward("attention")
         x = self.graph.hook(x, partial(tape.post_backward, "attention"))
-        q, k, v = self.projections(x)
+        q, k, v, *_ = self.projections(x)  # what more there is has a name until the function returns
         if positions is not None:
             q, k = self.rotary(q, k, positions)
-        out, weights = (self.eager_core if self.eager else self.sdpa)(q, k, v, mask)
+        out, weights = self.core()(q, k, v, mask)
         y = self.dropout(self.linear(out, "out"))
         tape.post_forward("attention")
         return self.graph.hook(y, partial(tape.pre_backward, "attention")), weights
 
+    def core(self) -> Callable[..., tuple[Tensor, Tensor | None]]:
+        """What makes attention's output of queries, keys and values."""
+        if self.eager:
+            return self.falcon_core if self.modules.block == "falcon" else self.eager_core
+        # no fused kernel of torch reads one head of keys for several of queries, unless it is asked for groups
+        shape = self.z.shape
+        alone = self.modules.block == "falcon" and shape.kv == 1 < shape.heads and self.z.recipe.attention == "sdpa"
+        return self.math_core if alone else self.sdpa
+
     def repeat_kv(self, x: Tensor) -> Tensor:
         """repeat_kv: keys or values of fewer heads, copied for each head that reads them."""
-        z = self.z
-        if z.kv == z.q:
-            return x
-        return self.graph.apply([x], z.q // z.e, x.width, firsts=[x.bytes])
+        count = self.z.q // self.z.e
+        return x if x.count == count else self.graph.apply([x], count, x.width, firsts=[x.bytes])
 
     def sdpa(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, None]:
         """scaled_dot_product_attention by a fused kernel (integrations/sdpa_attention.py)."""
@@ -295,24 +308,51 @@ class Model:
         """What a batched product reads: a copy where heads do not lie one after another; its gradient is the same."""
         return self.graph.apply([x], x.count, x.width, firsts=[PASSED]) if copies else x
 
-    def eager_core(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    def eager_core(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """eager_attention_forward: the scores of all pairs, in several operations."""
         z, g = self.z, self.graph
         several, grouped, ordered = z.batch > 1, z.kv != z.q, self.modules.rotary is not None
         key_states, value_states = self.repeat_kv(k), self.repeat_kv(v)
         pairs = z.scores // z.e
-        attn_weights = self.scaled(
-            self.product(q, key_states, pairs, several and not ordered, several and not (grouped or ordered))
-        )
+        attn_weights = self.product(q, key_states, pairs, several and not ordered, several and not (grouped or ordered))
+        attn_weights = self.scaled(attn_weights)
         if "scores" in z.shape.features.caps:
-            attn_weights = self.capped(attn_weights)
-        if mask is not None:
-            attn_weights = self.add(attn_weights, mask)
+            attn_weights = self.scaled(attn_weights)
+            attn_weights = self.tanh(attn_weights)
+            attn_weights = self.scaled(attn_weights)
+        attn_weights = self.add(attn_weights, mask)
         attn_weights = self.softmax(attn_weights, q, v)
         attn_weights = self.dropout(attn_weights)
         attn_output = self.product(attn_weights, value_states, z.q // z.e, False, several and not grouped)
         attn_output = g.apply([attn_output], attn_output.count, z.e, firsts=[attn_output.bytes if several else PASSED])
         return attn_output, attn_weights
+
+    def falcon_core(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """FalconAttention with eager attention: scores are divided in place, probabilities are in the dtype of the
+        norm's output."""
+        z, several = self.z, self.z.batch > 1
+        attention_scores = self.product(q, self.repeat_kv(k), z.scores // z.e, several, several and z.shape.kv != 1)
+        attention_scores = self.probabilities(self.add(attention_scores, mask), z.r)
+        attn_output = self.product(attention_scores, self.repeat_kv(v), z.q // z.e, False, several and z.shape.kv != 1)
+        return self.copied(attn_output, True), attention_scores
+
+    def math_core(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, None]:
+        """scaled_dot_product_attention where no fused kernel can be taken: in fp32, and in several operations
+        (aten/src/ATen/native/transformers/attention.cpp, `_scaled_dot_product_attention_math`)."""
+        z, g = self.z, self.graph
+        q, k, v = self.half(q), self.half(k), self.half(v)
+        added = g.tensor(z.batch * z.seq**2, z.e)
+        q, k, v = self.to(q, 4), self.to(k, 4), self.to(v, 4)
+        q, k = self.scaled(q), self.scaled(k)
+        q, k = self.copied(q, z.batch > 1), self.repeat_kv(k)
+        attn = g.apply([q, k], z.scores // z.e, 4, [k, q], firsts=[q.bytes, k.bytes])
+        attn = self.add(attn, added)
+        attn = self.probabilities(attn, 4)
+        returned = self.to(attn, z.e)
+        v = self.repeat_kv(v)
+        output = self.to(g.apply([attn, v], z.q // z.e, 4, [v, attn], firsts=[attn.bytes, v.bytes]), z.e)
+        del returned
+        return self.copied(output, z.batch > 1), None
 
     def product(self, a: Tensor, b: Tensor, count: int, copies_a: bool, copies_b: bool) -> Tensor:
         """A batched matrix product."""
@@ -322,20 +362,12 @@ class Model:
 
     def softmax(self, x: Tensor, q: Tensor, v: Tensor) -> Tensor:
         """Probabilities, made in fp32, in the queries' dtype; GPT-2 leaves it to autocast, and takes the values'."""
-        z, gpt2 = self.z, self.modules.activation == "gelu_new"
-        if self.modules.block == "falcon":  # in the dtype of the norm's output
-            return self.probabilities(x, z.r)
+        gpt2 = self.modules.activation == "gelu_new"
         width = 4 if self.graph.half or not gpt2 else x.width
         return self.to(self.probabilities(x, width), v.width if gpt2 else q.width)
 
     def probabilities(self, x: Tensor, width: int) -> Tensor:
         return self.graph.apply([self.to(x, width)], x.count, width, keeps=True)
-
-    def capped(self, x: Tensor, kind: str = "activations") -> Tensor:
-        """cap * tanh(x / cap)."""
-        x = self.graph.apply([x], x.count, x.width, kind=kind)
-        x = self.graph.apply([x], x.count, x.width, keeps=True, kind=kind)
-        return self.graph.apply([x], x.count, x.width, kind=kind)
 
     # --- MLP ----------------------------------------------------------------------------------------------------
 
@@ -355,8 +387,8 @@ class Model:
         wide = self.to(x, 4) if self.graph.half else x
         return self.graph.apply([wide], x.count, wide.width, [wide], scratch=2 * wide.bytes)
 
-    def tanh(self, x: Tensor) -> Tensor:
-        return self.graph.apply([x], x.count, x.width, keeps=True)
+    def tanh(self, x: Tensor, kind: str = "activations") -> Tensor:
+        return self.graph.apply([x], x.count, x.width, keeps=True, kind=kind)
 
     def plus_one(self, x: Tensor) -> Tensor:
         return self.graph.apply([x], x.count, x.width, firsts=[PASSED])
@@ -443,14 +475,17 @@ class Model:
         mlp_layernorm_out = attention_layernorm_out
         if features.parallel and features.norms == "before":
             mlp_layernorm_out = self.norm(x, "norm2")
-        attention_output, _ = self.attention(attention_layernorm_out, positions, mask)
+        attention_output, attn_weights = self.attention(attention_layernorm_out, positions, mask)
         if not features.parallel:
             residual = self.add(residual, self.dropout(attention_output))
             mlp_layernorm_out = self.norm(residual, "norm2")
         mlp_output = self.mlp(mlp_layernorm_out)
         if features.parallel:
             mlp_output = self.graph.added_in_place(mlp_output, attention_output)
-        return self.add(residual, self.dropout(mlp_output))
+        output = self.add(residual, self.dropout(mlp_output))
+        if not self.graph.again:
+            self.outputs = attn_weights
+        return output
 
     def masks(self) -> dict[str, Tensor | None]:
         """masking_utils.py: none where the kernel knows the causal mask."""
@@ -458,7 +493,7 @@ class Model:
         found: dict[str, Tensor | None] = {}
         for kind in dict.fromkeys(self.layers):
             always = self.eager or self.modules.block == "falcon"
-            if not always and (kind == FULL or z.recipe.attention == "flash"):
+            if z.recipe.attention == "flash" or (kind == FULL and not always):
                 found[kind] = None
             elif self.eager:
                 found[kind] = self.graph.tensor(z.batch * z.seq**2, z.r)
@@ -493,10 +528,21 @@ class Model:
         positions = {kind: self.rotary_embedding() for kind in masks}
         if self.modules.norm != "gemma" or self.z.shape.features.qk_norm == "none":  # Gemma 3 has other angles by kind
             positions = dict.fromkeys(masks, next(iter(positions.values())))
+        self.share(positions, masks)
         for i, kind in enumerate(self.layers):
             hidden_states = self.layer(i, hidden_states, positions[kind], masks[kind])
         self.tape.mark("end")
         return self.norm(hidden_states, "norm") if self.z.last else hidden_states
+
+    def share(self, positions: dict[str, Positions], masks: dict[str, Tensor | None]) -> None:
+        """What layers of a kind that the first is not of save together: it is there until the last of them is done,
+        which need not be one that is simulated."""
+        first = self.layers[0]
+        for kind in masks:
+            if kind != first:
+                own = positions[kind] if positions[kind] is not positions[first] else ()
+                found = [*(own or ()), *([masks[kind]] if self.z.recipe.checkpointing == "full" else [])]
+                self.shared[kind] = [one.storage for one in found if one is not None]
 
     def layer(self, i: int, x: Tensor, positions: Positions, mask: Tensor | None) -> Tensor:
         """GradientCheckpointingLayer: a block, of which full checkpointing saves the input."""
@@ -524,6 +570,7 @@ class Model:
     def causal_lm(self) -> Tensor:
         """LlamaForCausalLM with labels: the loss, or the output of a pipeline's stage."""
         hidden_states = self.model()
+        self.outputs = None
         if not self.z.last:
             return hidden_states
         if self.z.recipe.loss.startswith("chunked"):
@@ -532,13 +579,15 @@ class Model:
         tape, z = self.tape, self.z
         tape.pre_forward("head")
         x = self.graph.hook(hidden_states, partial(tape.post_backward, "head"))
-        logits = self.matrix(x, self._head_weight(), z.vocab, z.shape.has_bias("head"))
+        logits = self.matrix(x, self._head_weight(), z.vocab, z.shape.has_bias("head"), kind="logits")
         tape.post_forward("head")
         logits = self.graph.hook(logits, self._head_begins)
         if "logits" in z.shape.features.caps:
-            logits = self.capped(logits, "logits")
+            logits = self.scaled(logits, "logits")
+            logits = self.tanh(logits, "logits")
+            logits = self.scaled(logits, "logits")
         elif self.modules.multiplied:
-            logits = self.graph.apply([logits], logits.count, logits.width, kind="logits")
+            logits = self.scaled(logits, "logits")
         if z.recipe.loss == "fused":
             return self.graph.apply([logits], z.tokens, 4, [logits], firsts=[logits.bytes])
         return self.loss(logits)
@@ -559,8 +608,9 @@ class Model:
         labels = g.tensor(z.batch * (z.seq + 1), 8)
         shift_labels = g.tensor(z.tokens, 8)
         del labels
-        logits = self.to(logits, 4)
-        log_softmax = g.apply([logits], logits.count, 4, keeps=True)
+        if logits.width != 4:
+            logits = g.apply([logits], logits.count, 4, firsts=[logits.bytes], kind="logits")
+        log_softmax = g.apply([logits], logits.count, 4, keeps=True, kind="logits")
         return g.apply([log_softmax], 1, 4, [log_softmax, shift_labels], firsts=[log_softmax.bytes])
 
     def chunked_loss(self, x: Tensor) -> Tensor:
