@@ -258,7 +258,9 @@ class Sizes:
 
 def norm_kept(z: Sizes) -> int:
     """A norm's input, and for each token the mean and deviation, or the root mean square."""
-    return z.x + (2 * z.per_token * z.r if z.shape.norm == "layernorm" else 4 * z.per_token)
+    if z.shape.norm == "layernorm":
+        return z.x + 2 * z.per_token * z.r
+    return z.x + 4 * z.per_token
 
 
 def qk_norm_kept(z: Sizes) -> int:
