@@ -154,30 +154,6 @@ def test_a_fit_through_a_line_is_that_line_and_noise_averages_out():
     assert predict({1: 1960, 2: 1320, 4: 720}) == 600
 
 
-def test_misconceptions_of_the_rung_are_each_named():
-    named = set()
-    for exercise in exercises.catalogue("capstone"):
-        named |= {slip.name for slip in getattr(exercise, "slips", ())}
-        named |= {mistake.name for mistake in getattr(exercise, "mistakes", ())}
-        named |= {option.name for option in getattr(exercise, "options", ()) if not option.right}
-    assert named >= {
-        "speed-up",
-        "other-base",
-        "linear",
-        "last-ratio",
-        "nothing-hides",
-        "eight",
-        "whole-interval",
-        "rename-early",
-        "remove-first",
-        "own-part-of-the-epoch",
-        "batch-a-rank",
-        "of-all-time",
-        "resume",
-        "straggler",
-    }
-
-
 def published(name):
     return json.loads((TESTS / "published" / name).read_text(encoding="utf-8"))
 
