@@ -6,11 +6,10 @@ from dataclasses import replace
 import pool
 import pytest
 import specimen_ddp
-from lab_runs import ROOT, accelerate, lab_module, recorded, torchrun, without
+from lab_runs import ROOT, accelerate, recorded, torchrun, without
 
 from scaleout.lab import ddp as lab_ddp
 from scaleout.lab import ddp_scaling, report
-from scaleout.lab.session import session
 from scaleout.measure import inject
 from scaleout.records import results, trace
 
@@ -179,39 +178,6 @@ def test_scaling_starts_torchrun_itself(tmp_path):
         ("weak", "1", "4"),
         ("weak", "2", "4"),
     ]
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--hook", "fp8"], "invalid choice: 'fp8'"),
-        (["--steps", "3"], "--steps is 3: it must be from 4"),
-        (["--unused-part"], "add --find-unused"),
-        (["--inject", "starved:1"], "--inject needs ranks that wait for each other: torchrun --nproc-per-node 2"),
-        (["--inject", "straggler"], "--inject straggler: write it as straggler:RANK:SHARE"),
-        (["--inject", "fire"], "use one of straggler, tiny-buckets, slow-link, starved"),
-        (["--trace", "x.json"], "use torchrun --nproc-per-node 2"),
-        (["--trace", "x.txt"], "the name must end in .json"),
-        (["--scaling", "1,two"], "give numbers of processes from 1 to 64, such as 1,2,4"),
-        (["--scaling", "3,8"], "3 processes do not divide 32"),
-        (["--static-graph", "--accumulation", "2"], "add --sync-every-pass"),
-        (["--bucket-mb", "0"], "--bucket-mb is 0"),
-        (["--heads", "7"], "7 heads do not divide hidden size 160"),
-    ],
-)
-def test_a_bad_option_is_refused_in_one_line(words, said, monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    ddp = lab_module("ddp")
-    with session("cpu") as s, pytest.raises(ValueError) as caught:
-        ddp.main(s, words)
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_exit_code_2_and_one_line():
-    done = pool.lab(["labs/ddp.py", "--accumulation", "0"])
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "labs/ddp.py: --accumulation is 0: it must be from 1 to 1000\n"
 
 
 # --- pure parts ---------------------------------------------------------------------------------------------------

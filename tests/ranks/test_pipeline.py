@@ -138,16 +138,3 @@ def test_faults_are_shown():
     assert heavy.returncode == 0, heavy.stderr
     assert re.search(r"^even +16-16 ", heavy.stdout, re.M)
     assert re.search(r"^balanced +17-15 ", heavy.stdout, re.M)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--layers", "7"], "--layers 7 cannot be cut into 4 equal stages: use --layers 8"),
-        (["--micro-batches", "1"], "1f1b needs a micro-batch for each of 2 ranks, not 1: use --micro-batches 2"),
-    ],
-)
-def test_what_cannot_be_is_refused_in_one_line_by_its_flag(words, said):
-    done = pool.lab([*FAST, *words], 2)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"labs/pipeline.py: {said}\n"

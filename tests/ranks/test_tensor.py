@@ -232,35 +232,6 @@ def test_a_fault_is_shown_beside_one_process():
     assert done.stdout.rstrip().endswith("the first wrong gradient, from the loss backward: blocks.1.norm2")
 
 
-@pytest.mark.parametrize(
-    ("words", "world", "said"),
-    [
-        ([], 3, "tp 3 does not divide 8 heads: the nearest that works is 2"),
-        (["--hidden", "48", "--heads", "3"], 3, "tp 3 does not divide a vocabulary of 256: use 2, or pad it to 258"),
-        (["--seq", "33", "--sequence-parallel"], 2, "tp 2 does not divide 33 tokens, which sequence parallelism cuts"),
-        (
-            [*GROUPED, "--via", "torch"],
-            4,
-            "ColwiseParallel would cut 2 key-value heads into 4 parts: use 2 processes or",
-        ),
-        (["--via", "accelerate"], 2, "Accelerate cuts no matrix itself: it takes a model that transformers has cut"),
-        (
-            ["--fault", "kv-copies"],
-            2,
-            "--fault kv-copies needs more processes than key-value heads, and here are 2 for 8",
-        ),
-        (["--fault", "no-backward-reduce"], 1, "--fault is about several ranks: use torchrun --nproc-per-node 2"),
-        (["--link", "200"], 2, "--link starts its own processes: start it with python, not with torchrun"),
-        (["--link", "fast"], 1, "--link fast: give Mbit/s from 1 to 100000, such as 1000,200"),
-    ],
-)
-def test_what_cannot_be_is_one_line(words, world, said):
-    done = pool.lab([*without(FAST, "--steps"), *words], world)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
 def test_a_rank_that_is_killed_ends_all():
     with pool.Job([*FAST, "--steps", "100000"], 2) as job:
         job.until("tp 2, 8 heads")

@@ -237,21 +237,6 @@ def test_the_lab_shows_the_fault():
     assert "RuntimeError: the ranks clip by different norms (" in done.stdout.splitlines()[-1]
 
 
-@pytest.mark.parametrize(
-    ("words", "world", "said"),
-    [
-        (["--fault", "clip", "--via", "ddp"], 2, "--fault clip is shown by hand: use --via stage-1, stage-2, stage-3"),
-        (["--machine", "gone.json"], 2, "machine profile gone.json: no such file (python labs/calibrate.py makes one)"),
-        (["--optimizer", "muon", "--via", "keep"], 2, "--optimizer muon with --via keep: use one of stage-1, stage-2,"),
-    ],
-)
-def test_what_the_lab_cannot_do_is_one_line(words, world, said):
-    done = pool.lab([*without(FAST, "--steps"), *words], world)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("labs/zero.py: ")
-    assert said in done.stderr
-
-
 def test_accelerate_takes_deepspeeds_plugin_on_a_cpu_and_builds_ddp():
     """As the chapter says in *Use it*: nothing is split, nothing is said, and what it built tells."""
     done = torchrun(["tests/ranks/specimen_plugin.py"])
