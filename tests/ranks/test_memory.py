@@ -166,12 +166,11 @@ def test_accelerate_that_would_train_alone_is_refused():
 
 
 def test_a_step_on_fake_tensors_agrees_to_the_byte():
-    done = pool.lab(["labs/memory.py", "--fake", "gpt2", "--micro-batch", "1", "--seq", "512"])
-    assert done.returncode == 0, done.stderr
-    rows = {line.split("  ")[0]: line.split()[-1] for line in done.stdout.splitlines() if line}
+    output = pool.output(["labs/memory.py", "--fake", "gpt2", "--micro-batch", "1", "--seq", "512"])
+    rows = {line.split("  ")[0]: line.split()[-1] for line in output.splitlines() if line}
     assert rows["peak, all kinds"] == "1.000"
-    assert "fake tensors, CPU kernels, all 12 layers run" in done.stdout
-    assert done.stdout.startswith("gpt2: 0.12 G parameters, autocast-bf16, adamw, 1 x 512 tokens")
+    assert "fake tensors, CPU kernels, all 12 layers run" in output
+    assert output.startswith("gpt2: 0.12 G parameters, autocast-bf16, adamw, 1 x 512 tokens")
 
 
 # --- pictures -------------------------------------------------------------------------------------------

@@ -69,10 +69,9 @@ def test_two_ranks_share_the_batch(tmp_path):
 
 @pytest.mark.parametrize(("fault", "world"), [("overflow", 1), ("underflow", 1), ("stagnation", 1), ("bad-rank", 2)])
 def test_the_log_names_the_fault(fault, world):
-    done = pool.lab([*FAST, "--fault", fault], world)
-    assert done.returncode == 0, done.stderr
-    assert f"\nwhat the log says: {fault}\n" in done.stdout
-    steps = [line.split() for line in done.stdout.splitlines() if line[:1].isdigit() and "2^" in line]
+    output = pool.output([*FAST, "--fault", fault], world)
+    assert f"\nwhat the log says: {fault}\n" in output
+    steps = [line.split() for line in output.splitlines() if line[:1].isdigit() and "2^" in line]
     first, last = steps[0], steps[-1]
     assert len(steps) == 12
     assert float(last[2]) < float(first[2]), "the sound run learns"

@@ -327,32 +327,31 @@ def test_a_lab_that_starts_processes_is_not_started_several_times(name):
 def test_a_prediction_is_run_and_graded(tmp_path):
     """One process, then the reader's figure for two, which are sharded and share the batch."""
     more = ["--strategies", "fsdp", "--seconds", "0", "--folder", str(tmp_path), *TINY]
-    done = pool.lab([LAB, "--worlds", "1", "--mode", "strong", *more])
-    assert done.returncode == 0, done.stderr
+    pool.output([LAB, "--worlds", "1", "--mode", "strong", *more])
     assert [path.name for path in tmp_path.iterdir()] == ["smoke-cpu-strong-1-one.json"]
-    done = pool.lab([LAB, "--predict", "2:1000", *more])
-    assert done.returncode == 0, done.stderr
+    output = pool.output([LAB, "--predict", "2:1000", *more])
     two = results.load(tmp_path / "smoke-cpu-strong-2-fsdp.json")
     assert (two.device_count, two.effective_batch, two.recipe["strategy"], two.recipe["ranks"]) == (2, 8, "fsdp", 2)
     assert two.prediction[worlds.READER] == 1000.0 and FROM_ONE not in two.prediction
     assert two.measurement[worlds.READER] == pytest.approx(two.rate)
-    assert re.search(r"you predicted 1,000 tokens/s on 2 processes, and the run reached [\d,]+", done.stdout)
-    assert "Twice the processes gave" in done.stdout
-    done = pool.lab([LAB, "--read", "--folder", str(tmp_path), "--plot", str(tmp_path / "x.svg")])
-    assert done.returncode == 0 and "strong, fsdp" in done.stdout and (tmp_path / "x.svg").exists()
+    assert re.search(r"you predicted 1,000 tokens/s on 2 processes, and the run reached [\d,]+", output)
+    assert "Twice the processes gave" in output
+    output = pool.output([LAB, "--read", "--folder", str(tmp_path), "--plot", str(tmp_path / "x.svg")])
+    assert "strong, fsdp" in output and (tmp_path / "x.svg").exists()
 
 
 @pytest.mark.slow
 def test_strong_and_weak_with_a_calibration(tmp_path):
-    done = pool.lab([LAB, "--worlds", "1,2", "--seconds", "0.02", "--folder", tmp_path, "--strategies", "ddp", *TINY])
-    assert done.returncode == 0, done.stderr
+    output = pool.output(
+        [LAB, "--worlds", "1,2", "--seconds", "0.02", "--folder", tmp_path, "--strategies", "ddp", *TINY]
+    )
     kept = sorted(path.name for path in tmp_path.iterdir())
     assert kept == [f"smoke-cpu-{name}.json" for name in ("strong-1-one", "strong-2-ddp", "weak-1-one")]
     one, two = (results.load(tmp_path / kept[i]) for i in (0, 1))
     assert one.prediction[FROM_ONE] == pytest.approx(one.measurement[FROM_ONE]), "this run calibrates"
     assert two.prediction[FROM_ONE] > 0 and "collectives timed just before: all_reduce: alpha" in two.notes[-1]
     assert two.prediction[BEYOND] > 0 and two.prediction[SECONDS] > 0 and two.prediction["peak bytes"] > 0
-    assert "weak, ddp, 2 processes" in done.stdout
+    assert "weak, ddp, 2 processes" in output
 
 
 def test_a_run_that_fails_is_one_line(monkeypatch, capsys):
