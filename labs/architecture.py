@@ -67,7 +67,8 @@ def amounts(o, ranks):
 
 
 def recorded(lab, bench, chosen, provenance):
-    """The trace of a run, which is written where --rows or --trace ask for it. made: how it was made."""
+    """The trace of a run, which is written where --rows or --trace ask for it. provenance: how it
+    was made."""
     rows, o = bench.run(chosen), lab.o
     trace = stragglers.read(rows, provenance)
     if o.rows:
