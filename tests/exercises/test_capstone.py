@@ -16,7 +16,6 @@ from scaleout.timing import reliability
 TESTS = Path(__file__).parents[1]
 
 value = partial(answers.value, "capstone")
-right = partial(answers.right, "capstone")
 solution = partial(answers.solution, "capstone")
 
 
@@ -57,14 +56,6 @@ def test_the_curve_is_the_longer_of_compute_and_communication():
         assert seconds == pytest.approx(max(compute, sent) + 0.05, abs=0.011)
     assert curve.KNEE == 64
     assert list(curve.CURVE) == [8, 16, 32, 64, 128, 256]
-
-
-def test_the_right_choices():
-    assert right("strong-or-weak") == "weak"
-    assert right("batch-trap") == "fewer-steps"
-    assert right("resume-jump") == "moments"
-    assert right("kill-proof") == "nothing"
-    assert right("data-wait") == "input"
 
 
 def test_adamw_s_first_steps_have_the_full_rate_whatever_the_gradient():

@@ -19,7 +19,6 @@ GB = 10**9
 
 
 value = partial(answers.value, "ddp")
-right = partial(answers.right, "ddp")
 solution = partial(answers.solution, "ddp")
 
 
@@ -79,14 +78,6 @@ def test_buckets_are_those_of_torch():
         arriving = [torch.empty(size, dtype=torch.uint8) for size in reversed(sizes)]
         places, _ = _compute_bucket_assignment_by_size(arriving, [first, cap])
         assert assign(sizes, cap, first) == [[len(sizes) - 1 - place for place in bucket] for bucket in places]
-
-
-def test_the_right_choices():
-    assert right("mean-not-sum") == "four-times"
-    assert right("unused") == "never-full"
-    assert right("bucket-size") == "both-ends"
-    assert right("slower-than-one") == "same-cores"
-    assert right("ddp-bottleneck") == "bandwidth"
 
 
 def test_a_sum_over_ranks_is_a_higher_learning_rate():

@@ -29,7 +29,6 @@ LLAMA_2_7B, OWN_BLOCK, OWN_ROOT = 6_738_415_616, 4096 * (4 * 4096 + 3 * 11_008 +
 
 
 value = partial(answers.value, "fsdp")
-right = partial(answers.right, "fsdp")
 solution = partial(answers.solution, "fsdp")
 
 
@@ -83,16 +82,6 @@ def test_gathered_peaks_are_those_of_the_memory_model():
         )
         assert value("gathered-peak") + buffer == held_bytes["gathered"] + held_bytes["buffers"]
     assert 1.96 < fsdp_wrap._SPARED / 2**30 < 1.96 + 0.99
-
-
-def test_the_right_choices():
-    assert right("which-wrapping") == "block"
-    assert right("huge-root") == "table-and-head"
-    assert right("policy-dtypes") == "stored-and-reduced"
-    assert right("prefetch-depth") == "memory-only"
-    assert right("offload-when") == "states"
-    assert right("which-lever") == "hybrid"
-    assert right("silent-fallback") == "ddp"
 
 
 def test_gathers_by_hand():

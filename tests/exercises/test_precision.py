@@ -201,7 +201,3 @@ def test_each_run_takes_the_format_in_which_it_fits():
     assert rounded(2.0**-34 * 2**18, FP16) > 0 == rounded(2.0**-34, FP16) == rounded(2.0**-33, FP16)
     assert FP16.largest > 0.05 * 2**18 and FP16.epsilon / 2 < 1e-3 < BF16.epsilon / 2
     assert "52,429" in texts("which-format") and right("which-format") == "scaled-c-fp16-d"
-
-
-def test_the_right_choices():
-    assert right("four-runs") == "d-rank-1"

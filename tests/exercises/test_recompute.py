@@ -156,11 +156,6 @@ def test_each_job_makes_again_as_little_as_makes_it_fit():
     assert "lacks 28" in texts("which-again") and choose.JOBS["C"].forward - choose.USABLE == 28e9
 
 
-def test_the_right_choices():
-    assert right("old-setting") == "little-and-dear"
-    assert right("frozen-input") == "no-gradient"
-
-
 def test_the_largest_batch_is_the_accounts_and_not_the_first_steps():
     def fits(batch, first):
         moments = account(fits_module.SHAPE, batch, fits_module.SEQ, Recipe(checkpointing="full")).moments

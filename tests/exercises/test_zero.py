@@ -105,9 +105,3 @@ def test_without_the_activations_b_and_c_would_take_a_stage_less():
         for name, job in stages.JOBS.items()
     }
     assert fits == {"A": 1, "B": 2, "C": 1}
-
-
-def test_the_right_choices():
-    assert right("who-computes") == "whole-own"
-    assert right("rank-0-saves") == "all-of-rank-0"
-    assert right("which-stage") == "1-3-2"
