@@ -179,6 +179,8 @@ AT_ONE_PROCESS = [
 
 CASES = [
     *((name, 1, words, said) for name, words, said in AT_ONE_PROCESS),
+    ("ddp", 2, ["--inject", "straggler:5:0.2"], "there is no rank 5 among 2, which are 0 to 1"),
+    ("ddp", 1, ["--scaling", "0,2"], "--scaling 0,2: give numbers of processes from 1 to 64, such as 1,2,4"),
     ("capstone", 2, ["--layout", "tp=2,pp=2,dp=3"], "is 12 ranks, there are 2: the nearest that works is dp 1, "),
     ("capstone", 2, ["--layout", "tp=2", "--offload"], "does not use --offload: use --no-offload"),
     ("mesh", 2, ["--layout", "tp=4,pp=2"], "dp 1 x cp 1 x tp 4 x pp 2 is 8 ranks, there are 2: the nearest"),
