@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import repo
+import samples
 from cases import refused
 from refused import WORK
 
@@ -224,20 +225,7 @@ def test_a_date_that_is_none_ends_no_figure():
     "line", [{"alpha_seconds": -1e-3, "seconds_per_byte": 1e-9}, {"alpha_seconds": 1e-3, "seconds_per_byte": -1e-9}]
 )
 def test_a_profile_whose_messages_take_less_than_no_time_is_refused(line):
-    profile = {
-        "schema": 1,
-        "device": "x",
-        "device_kind": "cpu",
-        "backend": "gloo",
-        "interconnect": "x",
-        "measured": "x",
-        "commit": "x",
-        "world": 2,
-        "threads": 1,
-        "copy_bytes_per_second": 1e9,
-        "matmul_flops_per_second": {"fp32": 1e9},
-        "collectives": {"all_reduce": line},
-    }
+    profile = samples.profile(collectives={"all_reduce": line})
     with pytest.raises(ValueError, match="'all_reduce' needs alpha_seconds and seconds_per_byte, from 0"):
         profiles.validate(profile)
     profiles.validate(profile | {"collectives": {"all_reduce": {name: abs(value) for name, value in line.items()}}})

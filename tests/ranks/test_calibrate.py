@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pool
 import pytest
+import samples
 import torch
 from lab_runs import free_port, lab_module, run, torchrun
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -65,18 +66,9 @@ def test_groups_of_ranks_are_measured_while_their_like_are(tmp_path):
 
 def test_a_group_s_profile_is_part_of_the_whole_ones_or_a_file_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    line = {"alpha_seconds": 1e-3, "seconds_per_byte": 1e-9}
-    lines = dict.fromkeys(profiles.COLLECTIVES, line)
-    whole = {
-        "schema": profiles.SCHEMA,
-        **dict.fromkeys(profiles.TEXTS, "cpu"),
-        "world": 8,
-        "threads": 1,
-        "copy_bytes_per_second": 1e9,
-        "matmul_flops_per_second": {"fp32": 1e9},
-        "collectives": lines,
-        "groups": {"2": {"all_reduce": line}},
-    }
+    whole = samples.profile(8)
+    lines, line = whole["collectives"], whole["collectives"]["all_reduce"]
+    whole["groups"] = {"2": {"all_reduce": line}}
     known = profiles.several(None, "cpu", [2, 8], 8)
     assert known == {2: None, 8: None} and profiles.lacking(known, 8) == "no profile of 8 processes (labs/calibrate.py)"
     profiles.save(whole, profiles.default_path("cpu", 8))

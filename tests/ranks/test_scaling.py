@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pool
 import pytest
+import samples
 from cases import refused
 from repo import ROOT
 
@@ -31,27 +32,17 @@ def record(world, seconds, batch=8, strategy="fsdp", device="2-core x86-64 CPU",
     """A Record of the training job with equal steps."""
     spent = [9.0, *[seconds] * 5]
     work = flops(JOB.shape, batch, JOB.seq)
-    return results.Record(
+    return replace(
+        samples.sample(),
         stem="capstone",
-        tier="smoke",
-        started="2026-01-01T00:00:00+00:00",
-        commit="unknown",
-        command="python labs/x.py",
         device=device,
-        device_kind="cpu",
         device_count=world,
-        nodes=1,
-        interconnect="none",
-        versions={"torch": "2"},
         backend="none" if world == 1 else "gloo",
         model=asdict(JOB.shape),
         recipe={"strategy": strategy},
         effective_batch=batch,
         sequence_length=JOB.seq,
-        precision="fp32",
-        checkpoint_cadence="none",
         step_seconds=spent,
-        warmup_steps=1,
         tokens_per_second=batch * JOB.seq / seconds,
         losses=[3.0] * 6,
         peak_memory={},
@@ -63,22 +54,10 @@ def record(world, seconds, batch=8, strategy="fsdp", device="2-core x86-64 CPU",
     )
 
 
-def profile(world, rate=5e10, kind="cpu"):
-    line = {"alpha_seconds": 1e-3, "seconds_per_byte": 1e-9}
-    return {
-        "schema": 1,
-        "device": "cpu",
-        "device_kind": kind,
-        "backend": "gloo",
-        "interconnect": "loopback",
-        "measured": "today",
-        "commit": "x",
-        "world": world,
-        "threads": 1,
-        "copy_bytes_per_second": 1e10,
-        "matmul_flops_per_second": {"fp32": rate},
-        "collectives": dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter"), line) if world > 1 else {},
-    }
+def profile(world, kind="cpu"):
+    lines = samples.profile(world)["collectives"]
+    lines.pop("broadcast", None)  # which the job does not call
+    return samples.profile(world, device_kind=kind, collectives=lines)
 
 
 # --- which runs ---------------------------------------------------------------------------------------------------

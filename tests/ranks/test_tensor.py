@@ -5,6 +5,7 @@ import statistics
 
 import pool
 import pytest
+import samples
 import specimen_tensor
 import torch
 from host_runs import real
@@ -153,30 +154,11 @@ def test_a_model_without_equal_parts_is_refused(shape, dropout, said):
 
 # --- the lab ----------------------------------------------------------------------------------------------------------
 
-PROFILE = {
-    "schema": profiles.SCHEMA,
-    "device": "x",
-    "device_kind": "cpu",
-    "backend": "gloo",
-    "interconnect": "x",
-    "world": 2,
-    "nodes": 1,
-    "threads": 1,
-    "versions": {},
-    "commit": "",
-    "measured": "",
-    "matmul_side": {},
-    "matmul_flops_per_second": {"fp32": 5e10},
-    "copy_bytes_per_second": 1e10,
-    "collectives": {
-        name: {"alpha_seconds": 1e-3, "seconds_per_byte": 0.0}
-        for name in ("all_reduce", "all_gather", "reduce_scatter")
-    },
-}
-
 
 def test_the_lab_on_two_processes(tmp_path):
-    machine = profiles.save(PROFILE, tmp_path / "machine.json")
+    line = {"alpha_seconds": 1e-3, "seconds_per_byte": 0.0}
+    lines = dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter"), line)
+    machine = profiles.save(samples.profile(collectives=lines), tmp_path / "machine.json")
     record, said = recorded(pool.lab, [*FAST, "--sequence-parallel", "--machine", machine], 2, tmp_path)
     guess = record.prediction["seconds per step by the machine's profile, by hand"]
     assert 0.013 < guess < 0.02, "8 + 5 messages of a millisecond, and little else"
