@@ -67,6 +67,7 @@ def test_one_process_saves_a_sound_record_picture_and_snapshot(tmp_path):
 def test_two_processes_predict_seconds_and_count_the_buckets(tmp_path):
     profile = tmp_path / "machine.json"
     words = ["labs/calibrate.py", "--seconds", "0.02", "--largest-mb", "1", "--largest-matrix", "128"]
+    words += ["--tokens", "32", "--hidden", "32", "--seq", "16", "--head", "8"]
     assert pool.lab([*words, "--out", str(profile)], 2).returncode == 0
     record, said = recorded(torchrun, ["labs/memory.py", *FAST, "--machine", str(profile)], 2, tmp_path)
     assert_sound(record, 2, ("hand", "torch"))
