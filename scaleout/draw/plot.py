@@ -213,6 +213,8 @@ def _cut(a: tuple[float, float], b: tuple[float, float]) -> list[tuple[float, fl
 
     Liang and Barsky, A new concept and method for line clipping, ACM Transactions on Graphics 3 (1984).
     """
+    if min(*a, *b) >= 0.0 and max(*a, *b) <= 1.0:
+        return [a, b]
     if not all(math.isfinite(part) for part in (*a, *b)):
         return []
     start, end = 0.0, 1.0

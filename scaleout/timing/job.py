@@ -250,9 +250,10 @@ def offloaded(job: Job, rank: Machine, backward: float, update: float) -> float:
     """Seconds of offload's copies that nothing hides: gradients that are still on their way to the host when all
     backwards of a step are done, which take `backward` seconds with what they wait for; new weights on their way back
     when the update is, and states to and from a disk."""
-    replicas, recipe, parameters = job.replicas, job.recipe, owned(job, job.rank_parameters())
+    replicas, recipe = job.replicas, job.recipe
     if replicas.offload == "none":
         return 0.0
+    parameters = owned(job, job.rank_parameters())
     gradients = weights = 0.0
     if replicas.offload == "optimizer":  # copies of offloaded parameters, and of their gradients, are on the timeline
         gradients = max(0.0, job.layout.m * rank.host(parameters * recipe.gradient_bytes) - backward)

@@ -64,16 +64,22 @@ class Machine:
         return max(self.host(size), size / self.nvme_bytes_per_s[0] * disk)
 
 
-@lru_cache(maxsize=256)
 def from_datasheet(job: Job) -> Machine:
     """A rank of the job's cluster by datasheets."""
-    cluster, grid = job.cluster, job.grid
+    return _from_datasheet(
+        job.device, job.cluster, job.grid, job.shards, _keepers(job), device_rates(job.device, job.program, job.dtype)
+    )
+
+
+@lru_cache(maxsize=256)  # the same for any batch and model: a curve asks for it at each
+def _from_datasheet(
+    device: Device, cluster: Cluster, grid: mesh.Grid, ranks: int, keepers: int, rates: Rates
+) -> Machine:
     group = mesh.group_on(cluster, grid, "dp", "cp")
-    ranks, keepers = job.shards, _keepers(job)
-    slot = host(job.device)
+    slot = host(device)
     copy = Wire(slot.alpha_seconds, slot.one_way_bytes_per_s * slot.reached)
     return Machine(
-        device_rates(job.device, job.program, job.dtype),
+        rates,
         priced(mesh.group_on(cluster, grid, "tp")),
         priced(mesh.group_on(cluster, grid, "cp")),
         priced(group),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from scaleout.timing import stragglers
 from scaleout.views import guess, more, play, select, slider
 from scaleout.views.architecture import levers, picture, words
 from scaleout.views.architecture.setting import ALL, EVERY, NONE, Setting
@@ -57,7 +56,7 @@ def _values(setting: Setting) -> dict:
     """What is the same at both widths; culprit: of the recorded run."""
     trace = setting.trace
     return {
-        "culprit": stragglers.culprit(stragglers.stored()).rank,
+        "culprit": setting.other(rank=NONE).verdict.rank,
         "now": setting.verdict.rank,
         "cause": setting.verdict.part,
         "waited_s": [trace.waited(rank) for rank in range(trace.ranks)],

@@ -4,6 +4,7 @@ and the chosen step on a lane. Beneath them, a day of such steps."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from scaleout.draw import guess, hatch, labels, svg
 from scaleout.timing.stragglers import (
@@ -75,7 +76,7 @@ class Frame(svg.Sized):
     def right(self) -> float:
         return self.width - 6.0
 
-    @property
+    @cached_property
     def scale(self) -> float:
         """CSS pixels per second of a lane: the longest recorded step fills it."""
         return (self.right - self.lane) / max(map(_long, stored().steps))

@@ -70,7 +70,7 @@ def _values(setting: Setting) -> dict:
 
 def _toy_values(setting: Setting, look: Look) -> dict:
     """Percent of right answers now and at the best temperature; how often each kind of position is right."""
-    toy, peaks = look.toy(setting), setting.peaks
+    toy, peaks = look.toy(setting), {name: curve.peak for name, curve in setting.curves.items()}
     return {
         "right_percent": _fixed(100 * toy.success(look.temperature)),
         "right_at": dict(zip(toy.positions, map(_fixed, toy.decoded(look.temperature).right), strict=True)),

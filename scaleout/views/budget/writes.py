@@ -79,11 +79,11 @@ def _curves(frame: Frame, setting: Setting, look: Look) -> str:
     percent = [(p / 100, f"{p}%") for p in (0, 5, 10, 15, 20)]
     temperatures = [(t, f"{t:g}") for t in (0.5, 1, 1.5, 2, 2.5, 3)]
     marks = [plane.grid("temperature of the answers", "right answers", temperatures, percent)]
-    highest = max(setting.peaks, key=lambda name: setting.peaks[name][1])
-    for name, points in setting.curves.items():
-        colour, (at, peak) = CURVES[name], setting.peaks[name]
+    highest = max(setting.curves, key=lambda name: setting.curves[name].peak[1])
+    for name, curve in setting.curves.items():
+        colour, (at, peak) = CURVES[name], curve.peak
         shown = name == look.state
-        marks.append(plane.curve(points, colour, 2.5 if shown else 1.5, "" if shown else "4 3", name))
+        marks.append(plane.curve(curve.points, colour, 2.5 if shown else 1.5, "" if shown else "4 3", name))
         marks.append(plane.dots([(at, peak)], colour, 4, f"{name}: {peak:.1%} at {at:.2f}"))
         words = f"{name} training: {peak:.1%}"
         half = svg.measure(words, svg.SMALL, True) / 2
