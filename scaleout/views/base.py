@@ -47,6 +47,11 @@ class Setting:
             cls(**{name: int(value) if name in numbers else value for name, value in values.items()})
         )
 
+    @classmethod
+    def asked(cls, function: Callable[..., Result]) -> Callable[..., Result]:
+        """A function of a setting as one of clean parameters, as a view offers it."""
+        return lambda params, *more: function(cls.of(params), *more)
+
     def other(self, **changes) -> Self:
         """The setting that differs from this one by so much."""
         return type(self)._remembered(replace(self, **changes))

@@ -37,14 +37,8 @@ def draw(params: dict, width: int) -> dict:
     }
 
 
-def advice(params: dict) -> str:
-    """The rank worth replacing now, with what it gives."""
-    return levers.sentence(Setting.of(params))
-
-
-def locked(params: dict, width: int) -> str:
-    """The time in the all-reduce alone, and a mark for the rank."""
-    return picture.locked(Setting.of(params), width)
+advice = Setting.asked(levers.sentence)
+locked = Setting.asked(picture.locked)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:

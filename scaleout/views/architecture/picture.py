@@ -39,9 +39,7 @@ class Frame(svg.Sized):
     width: int
     locked: bool = False
 
-    @property
-    def pitch(self) -> float:
-        return 29.0 if self.wide else 27.0
+    pitch = svg.either(29.0, 27.0)
 
     @property
     def high(self) -> float:
@@ -54,13 +52,8 @@ class Frame(svg.Sized):
     def y(self, rank: int) -> float:
         return self.top + rank * self.pitch
 
-    @property
-    def left(self) -> float:
-        return 50.0 if self.wide else 16.0
-
-    @property
-    def cell(self) -> float:
-        return 8.0 if self.wide else 4.5
+    left = svg.either(50.0, 16.0)
+    cell = svg.either(8.0, 4.5)
 
     @property
     def sums(self) -> float:

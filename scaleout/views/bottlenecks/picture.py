@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -27,25 +26,15 @@ class Frame(svg.Sized):
     setting: Setting
     width: int
 
-    @property
-    def left(self) -> float:
-        return 138.0 if self.wide else 8.0
+    left = svg.either(138.0, 8.0)
 
     @property
     def right(self) -> float:
         return self.width - (62.0 if self.wide else 8.0)
 
-    @property
-    def pitch(self) -> float:
-        return 32.0 if self.wide else 34.0
-
-    @property
-    def high(self) -> float:
-        return 20.0 if self.wide else 13.0
-
-    @property
-    def top(self) -> float:
-        return 24.0 if self.wide else 34.0
+    pitch = svg.either(32.0, 34.0)
+    high = svg.either(20.0, 13.0)
+    top = svg.either(24.0, 34.0)
 
     def y(self, row: int) -> float:
         return self.top + row * self.pitch
@@ -69,16 +58,12 @@ class Frame(svg.Sized):
 
 
 def picture(setting: Setting, width: int) -> str:
-    return _figure(Frame(setting, width), _bars, _sum, _faster, _memory, _mark)
+    return Frame(setting, width).figure(_label(setting), _bars, _sum, _faster, _memory, _mark)
 
 
 def locked(setting: Setting, width: int) -> str:
     """The run as it is, without what a faster network makes of it."""
-    return _figure(Frame(setting, width), _bars, _sum, _memory, _mark)
-
-
-def _figure(frame: Frame, *rows: Callable[[Frame], str]) -> str:
-    return svg.figure(frame.width, frame.height, "".join(row(frame) for row in rows), _label(frame.setting))
+    return Frame(setting, width).figure(_label(setting), _bars, _sum, _memory, _mark)
 
 
 def _row_name(frame: Frame, y: float, name: str, aside: str = "") -> str:

@@ -42,14 +42,8 @@ def draw(params: dict, width: int) -> dict:
     }
 
 
-def locked(params: dict, width: int) -> str:
-    """The curve for one sample, with its best model."""
-    return split.locked(Setting.of(params), width)
-
-
-def slips(params: dict) -> list[tuple[float, str]]:
-    """Billions of parameters that likely mistakes give."""
-    return words.slips(Setting.of(params))
+locked = Setting.asked(split.locked)
+slips = Setting.asked(words.slips)
 
 
 @kept

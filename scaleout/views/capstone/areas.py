@@ -18,8 +18,8 @@ TICKS = (1, 8, 64, 512, 4096)
 
 def keys(frame: Frame, measured: Iterable[tuple[str, str]]) -> tuple[str, float]:
     """The four kinds and what was measured, and the height that they take."""
-    items = [(fill, long if frame.roomy else short) for fill, long, short in KINDS] + list(measured)
-    size, row = frame.small, 17 if frame.roomy else 15
+    items = [(fill, long if frame.wide else short) for fill, long, short in KINDS] + list(measured)
+    size, row = frame.small, 17 if frame.wide else 15
     parts, x, y = [], 0.0, frame.key
     for n, (fill, words) in enumerate(items):
         words = labels.cut(words, frame.width - 16, size)

@@ -90,5 +90,5 @@ def empty_step(panel: Panel, frame: Frame) -> str:
 def _rows(frame: Frame) -> tuple[float, float, float]:
     """Where both bars begin, and their height."""
     top, tall = frame.deal
-    bar = 20.0 if frame.roomy else 14.0
+    bar = 20.0 if frame.wide else 14.0
     return top + 14, top + tall - bar - 2, bar
