@@ -42,9 +42,11 @@ def _panel(x: float, cell: float, tiled: bool) -> str:
                 left - BROAD - GAP, top + i * cell, BROAD, cell - 2, "c3", opacity=1.0 if now or not tiled else 0.3
             )
         )
-    for row in range(SIDE):
-        for column in range(SIDE):
-            parts.append(_tile(left + column * cell, top + row * cell, cell - 2, row, column, tiled))
+    parts += [
+        _tile(left + column * cell, top + row * cell, cell - 2, row, column, tiled)
+        for row in range(SIDE)
+        for column in range(SIDE)
+    ]
     words = "one tile on the chip" if tiled else "all scores in HBM, four times"
     parts.append(svg.text(left, top + whole + 18, words, size=svg.SMALL))
     if tiled:

@@ -81,10 +81,10 @@ def _line(y: float, width: float) -> str:
     for f, high in zip((FORMATS[name] for name in SHOWN), (y + 34, y + 64), strict=True):
         spacing, nearest = math.ldexp(2.0 ** (math.frexp(NUMBER)[1] - 1), -f.mantissa), rounded(NUMBER, f)
         marks += [svg.text(0, high + 4, f.name, bold=True), svg.line(LEFT, high, width - 4, high, "muted")]
-        for i in range(math.ceil(LO / spacing), math.floor(HI / spacing) + 1):
-            marks.append(
-                svg.line(x_of(i * spacing), high - 5, x_of(i * spacing), high + 5, "ink", mark=f"{f.name} tick")
-            )
+        marks += [
+            svg.line(x_of(i * spacing), high - 5, x_of(i * spacing), high + 5, "ink", mark=f"{f.name} tick")
+            for i in range(math.ceil(LO / spacing), math.floor(HI / spacing) + 1)
+        ]
         marks.append(f'<circle cx="{svg.num(x_of(nearest))}" cy="{svg.num(high)}" r="4.5" fill="{svg.colour("key")}"/>')
     marks += [
         svg.line(x, y + 20, x, y + 64, "ink", 1, "3 2"),

@@ -39,8 +39,9 @@ class Strip:
     def path(self, rows: Iterable[tuple[float, Interval]], high: float, fill: str, title: str) -> str:
         """Intervals around their heights, as one stroke; none narrower than can be seen."""
         scale, segments = self.width / self.seconds, []
-        for y, (start, end) in rows:
-            segments.append(f"M{self.x + start * scale:.1f} {y:.1f}h{max(0.5, (end - start) * scale):.1f}")
+        segments += [
+            f"M{self.x + start * scale:.1f} {y:.1f}h{max(0.5, (end - start) * scale):.1f}" for y, (start, end) in rows
+        ]
         return _stroke(segments, fill, high, title)
 
 

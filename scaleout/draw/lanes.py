@@ -96,9 +96,11 @@ class Lanes:
         last = self.timeline.passes[-1]
         start = self.x + (last.start + last.forward[-1][1]) * self.scale
         end = self.x + busy * self.scale
-        for low, high in ((start, end), (end, self.x + self.width)):
-            for y in (self.lower, self.lower + self.bar):
-                body.append(svg.line(low, y, high, y, "c4", 1.5, "3 4"))
+        body += [
+            svg.line(low, y, high, y, "c4", 1.5, "3 4")
+            for low, high in ((start, end), (end, self.x + self.width))
+            for y in (self.lower, self.lower + self.bar)
+        ]
         return "".join(body)
 
     @property

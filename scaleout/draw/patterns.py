@@ -134,8 +134,10 @@ def ring(width: float) -> str:
     for move in moves:
         x, y = left + move.step * pitch, top + move.source * row
         marks.append(squares.outline(x, y, side, move.chunk, RANKS))
-    for rank in range(RANKS):
-        marks.append(svg.text(0, top + rank * row + side / 2 + 4, f"rank {rank}", fill="muted", size=svg.SMALL))
+    marks += [
+        svg.text(0, top + rank * row + side / 2 + 4, f"rank {rank}", fill="muted", size=svg.SMALL)
+        for rank in range(RANKS)
+    ]
     for lap, words in enumerate(("lap 1: add", "lap 2: copy")):
         first = left + (1 + lap * (RANKS - 1)) * pitch
         end = first + (RANKS - 2) * pitch + side

@@ -239,8 +239,10 @@ class Drawing:
             top = self.y(base * ruler.each) - 4
             numbers = [svg.text(left, top, f"{base:.2g}", size=svg.SMALLEST, halo=True, mark="bytes")]
         marks += numbers
-        for i, line in enumerate(("bytes of one", "parameter") if self.at.width == svg.WIDE else ("bytes", "each")):
-            marks.append(svg.text(0, self.at.bottom + 16 + 13 * i, line, fill="muted", size=svg.SMALLEST))
+        marks += [
+            svg.text(0, self.at.bottom + 16 + 13 * i, line, fill="muted", size=svg.SMALLEST)
+            for i, line in enumerate(("bytes of one", "parameter") if self.at.width == svg.WIDE else ("bytes", "each"))
+        ]
         return "".join(marks)
 
     def _ringed(self, number_y: float) -> bool:

@@ -173,8 +173,9 @@ def _exercise_body(data: dict) -> str:
         parts.append(typed(spec["stub"]))
     if spec.get("command"):
         parts.append(f"<p>Check it with</p>{typed(spec['command'])}")
-    for count, hint in enumerate(spec["hints"], 1):
-        parts.append(f"<details><summary>Hint {count}</summary>{hint}</details>")
+    parts += [
+        f"<details><summary>Hint {count}</summary>{hint}</details>" for count, hint in enumerate(spec["hints"], 1)
+    ]
     parts.append(f"<details><summary>Solution</summary>{spec['solution']}</details>")
     return '<div class="live-static">' + "\n".join(parts) + "</div>"
 

@@ -99,10 +99,10 @@ def _area(xs: list[float], upper: list[float], lower: list[float], fill: str, op
 def _axes(plane: Plane, world: int) -> str:
     """A frame, percent at its left, and numbers of GPUs beneath: the chosen one, and those that leave it room."""
     parts = [svg.frame(plane.left, plane.top, plane.width, plane.height)]
-    for value, words in PERCENT:
-        parts.append(
-            svg.text(plane.left - 5, plane.at_y(value) + 4, words, anchor="end", fill="muted", size=svg.SMALLEST)
-        )
+    parts += [
+        svg.text(plane.left - 5, plane.at_y(value) + 4, words, anchor="end", fill="muted", size=svg.SMALLEST)
+        for value, words in PERCENT
+    ]
     spans: list[tuple[float, float]] = []  # the chosen one first, then the ends
     for n in dict.fromkeys((world, TICKS[-1], *TICKS)):
         words, (low, high) = _tick(plane, n, n == world)

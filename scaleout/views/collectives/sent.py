@@ -168,18 +168,18 @@ def _brackets(sending: Sent, spans: list[tuple[int, float, float]], x: float, y_
             f'<path d="M{x + BAR - 5:g} {bottom:.1f}h-5V{top:.1f}h5" fill="none" stroke="{svg.colour("muted")}"/>'
         )
         y = (top + bottom) / 2 + 4 - 7 * (min(room, len(words)) - 1)
-        for i, text in enumerate(words[:room]):
-            parts.append(
-                svg.text(
-                    x + BAR - BELOW,
-                    y + 14 * i,
-                    text,
-                    anchor="end",
-                    fill="muted" if i else "ink",
-                    size=svg.SMALLEST,
-                    bold=not i,
-                )
+        parts += [
+            svg.text(
+                x + BAR - BELOW,
+                y + 14 * i,
+                text,
+                anchor="end",
+                fill="muted" if i else "ink",
+                size=svg.SMALLEST,
+                bold=not i,
             )
+            for i, text in enumerate(words[:room])
+        ]
     return parts
 
 
@@ -230,22 +230,24 @@ def _curve(sending: Sent, x: float, y_at) -> list[str]:
     parts.append(
         svg.text(text_x, low + 14, f"with {sending.ranks:,}", anchor=anchor, fill="muted", size=svg.SMALLEST, halo=True)
     )
-    for p, anchor in ((2, "middle"), (8, "middle"), (64, "middle"), (1024, "end")):
-        parts.append(
-            svg.text(
-                plane.at_x(log2(p)) + 6 * (p == 1024),
-                under,
-                f"{p:,}",
-                anchor=anchor,
-                fill="muted",
-                size=svg.SMALLEST,
-            )
+    parts += [
+        svg.text(
+            plane.at_x(log2(p)) + 6 * (p == 1024),
+            under,
+            f"{p:,}",
+            anchor=anchor,
+            fill="muted",
+            size=svg.SMALLEST,
         )
-    for at_x, at_y, words in (
-        (x + BAR + BAR_WIDTH / 2, under, "now"),
-        (plane.left + plane.width / 2, under + BELOW, "by number of ranks"),
-    ):
-        parts.append(svg.text(at_x, at_y, words, anchor="middle", fill="muted", size=svg.SMALLEST))
+        for p, anchor in ((2, "middle"), (8, "middle"), (64, "middle"), (1024, "end"))
+    ]
+    parts += [
+        svg.text(at_x, at_y, words, anchor="middle", fill="muted", size=svg.SMALLEST)
+        for at_x, at_y, words in (
+            (x + BAR + BAR_WIDTH / 2, under, "now"),
+            (plane.left + plane.width / 2, under + BELOW, "by number of ranks"),
+        )
+    ]
     parts.append(svg.text(beside, BASE - 20, size(sending.so_far), bold=True, halo=True))
     parts.append(svg.text(beside, BASE - 6, "so far", fill="muted", size=svg.SMALLEST, halo=True))
     return parts

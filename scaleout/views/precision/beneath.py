@@ -32,8 +32,7 @@ def parts(axes: Axes, alive: bool = True) -> str:
     left, right = axes.ruler.left - 1, axes.ruler.right + 1
     pitch = (right - left) / (len(PARTS) + 1)
     pieces = [svg.text(axes.ruler.left, top - 8, fitting(ways, axes.width - 8), fill="muted", size=svg.SMALL)]
-    for i, part in enumerate((*PARTS, HEADS[s.kind])):
-        pieces.append(_cell(axes, part, left + i * pitch, top, pitch, alive))
+    pieces += [_cell(axes, part, left + i * pitch, top, pitch, alive) for i, part in enumerate((*PARTS, HEADS[s.kind]))]
     for i in range(4):
         x = left + (3 * i + 1.5) * pitch
         pieces.append(svg.text(x, foot, f"block {i + 1}", anchor="middle", fill="muted", size=svg.SMALLEST))

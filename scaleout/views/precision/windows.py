@@ -40,9 +40,11 @@ def rows(axes: Axes) -> str:
         strokes["accent" if largest > edge else "ink"].append(
             f"M{svg.num(ruler.at(largest))} {svg.num(y - 1)}v{svg.num(pitch)}"
         )
-    for fill, paths in strokes.items():
-        if paths:
-            parts.append(f'<path d="{"".join(paths)}" stroke="{svg.colour(fill)}" stroke-width="1.8" fill="none"/>')
+    parts += [
+        f'<path d="{"".join(paths)}" stroke="{svg.colour(fill)}" stroke-width="1.8" fill="none"/>'
+        for fill, paths in strokes.items()
+        if paths
+    ]
     return "".join(parts)
 
 
