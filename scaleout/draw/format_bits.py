@@ -59,12 +59,16 @@ def _bits(f: Format, y: float, width: float) -> str:
     for name, ones in fields(NUMBER, f).items():
         right = x + cell * len(ones)
         edge, anchor = (right, "end") if name == "sign" else ((x + right) / 2, "middle")
-        marks.append(svg.text(edge, top - 6, name, anchor=anchor, fill="muted", size=svg.SMALL))
-        marks.append(svg.text((x + right) / 2, top + HIGH + 15, says[name], anchor="middle", size=svg.SMALL))
+        marks += [
+            svg.text(edge, top - 6, name, anchor=anchor, fill="muted", size=svg.SMALL),
+            svg.text((x + right) / 2, top + HIGH + 15, says[name], anchor="middle", size=svg.SMALL),
+        ]
         for bit in ones:
             mark = f"{f.name} {name}"
-            marks.append(svg.rect(x + 0.5, top, cell - 1.5, HIGH, "compute", opacity=FILLS[name], mark=mark))
-            marks.append(svg.text(x + cell / 2, top + 15.5, bit, anchor="middle", size=svg.SMALL))
+            marks += [
+                svg.rect(x + 0.5, top, cell - 1.5, HIGH, "compute", opacity=FILLS[name], mark=mark),
+                svg.text(x + cell / 2, top + 15.5, bit, anchor="middle", size=svg.SMALL),
+            ]
             x += cell
         x += 1.5
     marks.append(svg.text(x + 6, top + 16, f"{rounded(NUMBER, f):,g}", bold=True))

@@ -91,8 +91,10 @@ class Lanes:
         body = [self._frame("communication: until when?")]
         for micro_batch in self.timeline.passes:
             x, half = self.x + micro_batch.start * self.scale, micro_batch.forward[-1][1]
-            body.append(self.block(x, self.upper, (0, half), "compute", "forward", 0.4))
-            body.append(self.block(x, self.upper, (half, micro_batch.compute_seconds), "compute", "backward"))
+            body += [
+                self.block(x, self.upper, (0, half), "compute", "forward", 0.4),
+                self.block(x, self.upper, (half, micro_batch.compute_seconds), "compute", "backward"),
+            ]
         last = self.timeline.passes[-1]
         start = self.x + (last.start + last.forward[-1][1]) * self.scale
         end = self.x + busy * self.scale

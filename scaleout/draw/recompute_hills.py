@@ -73,8 +73,10 @@ def hills(width: float) -> str:
     for policy, strong in zip(shown.values(), (0.22, 0.4, 0.95), strict=True):
         points = profile(policy)
         corners = " ".join(f"{svg.num(plane.at_x(x))},{svg.num(plane.at_y(y))}" for x, y in points)
-        marks.append(f'<polygon points="{corners}" fill="{svg.colour("c3")}" fill-opacity="{strong}"/>')
-        marks.append(plane.curve(points, "c3", 1.5))
+        marks += [
+            f'<polygon points="{corners}" fill="{svg.colour("c3")}" fill-opacity="{strong}"/>',
+            plane.curve(points, "c3", 1.5),
+        ]
     for name, policy in shown.items():
         level = plane.at_y(profile(policy)[blocks][1]) + (
             22 if name == "cheap recomputed" else -6

@@ -306,8 +306,10 @@ def legend(x: float, y: float, width: float, items: list[tuple[str, str]], colum
     marks = []
     for i, (fill, words) in enumerate(items):
         left, top = x + pitch * (i % columns), y + row * (i // columns)
-        marks.append(rect(left, top, FONT * 0.8, FONT * 0.8, fill))
-        marks.append(text(left + FONT * 1.2, top + FONT * 0.8, words))
+        marks += [
+            rect(left, top, FONT * 0.8, FONT * 0.8, fill),
+            text(left + FONT * 1.2, top + FONT * 0.8, words),
+        ]
     return "".join(marks), row * math.ceil(len(items) / columns)
 
 

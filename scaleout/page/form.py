@@ -164,8 +164,10 @@ def _beneath(stem: str, params: dict) -> str:
 
 def _exercise_body(data: dict) -> str:
     spec = data["spec"]
-    parts = [f'<p class="live-title">{escape(spec["title"])}</p>']
-    parts.append(f'<div class="live-prompt">{spec["prompt"]}</div>')
+    parts = [
+        f'<p class="live-title">{escape(spec["title"])}</p>',
+        f'<div class="live-prompt">{spec["prompt"]}</div>',
+    ]
     if spec["kind"] == "choice":
         items = "".join(f"<li>{escape(label)}</li>" for _name, label in spec["options"])
         parts.append(f"<ul>{items}</ul>")

@@ -104,8 +104,10 @@ def _heads(frame: Frame) -> str:
     parts = [svg.text(frame.left, y, labels.fitting(ways, frame.sums - frame.left, svg.SMALLEST), size=svg.SMALLEST,
                       fill="muted")]  # fmt: skip
     last = len(stored().steps) - 1
-    parts.append(svg.text(frame.left, frame.below + 12, "0", size=svg.SMALLEST, fill="muted"))
-    parts.append(svg.text(frame.sums - 6, frame.below + 12, str(last), anchor="end", size=svg.SMALLEST, fill="muted"))
+    parts += [
+        svg.text(frame.left, frame.below + 12, "0", size=svg.SMALLEST, fill="muted"),
+        svg.text(frame.sums - 6, frame.below + 12, str(last), anchor="end", size=svg.SMALLEST, fill="muted"),
+    ]
     if frame.locked:
         parts.append(svg.text(frame.sums, y, f"sum of {last + 1} steps", size=svg.SMALLEST, fill="muted"))
         return "".join(parts)

@@ -81,19 +81,21 @@ def _bars(frame: Frame) -> str:
     """A bar for each resource; behind it the outline of the run before any lever; the tallest is marked."""
     setting, parts = frame.setting, []
     if frame.wide:
-        parts.append(
-            svg.text(frame.left, 12, "time of a step, by the resource that takes it", size=svg.SMALL, fill="muted")
-        )
-        parts.append(svg.text(frame.width - 4, 12, "chapter", anchor="end", size=svg.SMALLEST, fill="muted"))
+        parts += [
+            svg.text(frame.left, 12, "time of a step, by the resource that takes it", size=svg.SMALL, fill="muted"),
+            svg.text(frame.width - 4, 12, "chapter", anchor="end", size=svg.SMALLEST, fill="muted"),
+        ]
     else:
         parts.append(svg.text(frame.left, 12, "time of a step, by resource · chapter", size=svg.SMALL, fill="muted"))
     for row, name in enumerate(RESOURCES):
         y, seconds = frame.y(row), setting.seconds_by[name]
         long, before = seconds * frame.scale, setting.before.seconds_by[name] * frame.scale
-        parts.append(_row_name(frame, y, name, RUNGS[name]))
-        parts.append(
-            svg.rect(frame.left, y, long, frame.high, FILLS[name], title=f"{name}: {took(seconds)}", mark=f"bar {name}")
-        )
+        parts += [
+            _row_name(frame, y, name, RUNGS[name]),
+            svg.rect(
+                frame.left, y, long, frame.high, FILLS[name], title=f"{name}: {took(seconds)}", mark=f"bar {name}"
+            ),
+        ]
         if abs(before - long) > 1:
             parts.append(svg.frame(frame.left, y, before, frame.high, dash="3 3"))
         tall = name == setting.tallest

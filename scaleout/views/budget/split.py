@@ -149,8 +149,10 @@ def _solved(frame: Frame) -> str:
         marks.append(svg.rect(x + pitch * 0.2, base - long, pitch * 0.6, long, RIGHT, opacity=1.0 if now else 0.45,
                               title=f"k = {k}: {share:.1%}", mark=f"pass {k}"))  # fmt: skip
         middle = x + pitch / 2
-        marks.append(svg.text(middle, base - long - 4, f"{share:.0%}", anchor="middle", bold=now, size=svg.SMALL))
-        marks.append(svg.text(middle, base + 15, f"k = {k}", anchor="middle", bold=now, size=svg.SMALL))
+        marks += [
+            svg.text(middle, base - long - 4, f"{share:.0%}", anchor="middle", bold=now, size=svg.SMALL),
+            svg.text(middle, base + 15, f"k = {k}", anchor="middle", bold=now, size=svg.SMALL),
+        ]
     return "".join(marks)
 
 

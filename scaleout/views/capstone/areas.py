@@ -67,10 +67,14 @@ def draw(plane: Plane, sizes: dict[int, Size], world: int, kind: str) -> str:
     top = [plane.top] * len(xs)
     for name, upper, lower in (("muted", top, edges[3]), ("accent", edges[3], edges[2])):
         if max(low - high for low, high in zip(lower, upper, strict=True)) > 0.3:
-            parts.append(_area(xs, upper, lower, name, hatch.PALE, f"{kind} {name}"))
-            parts.append(hatch.band([*zip(xs, upper, strict=True)], lower, name))
-    parts.append(_area(xs, edges[2], edges[1], "c5", 1.0, f"{kind} copies"))
-    parts.append(_area(xs, edges[1], edges[0], "compute", 1.0, f"{kind} works"))
+            parts += [
+                _area(xs, upper, lower, name, hatch.PALE, f"{kind} {name}"),
+                hatch.band([*zip(xs, upper, strict=True)], lower, name),
+            ]
+    parts += [
+        _area(xs, edges[2], edges[1], "c5", 1.0, f"{kind} copies"),
+        _area(xs, edges[1], edges[0], "compute", 1.0, f"{kind} works"),
+    ]
     return "".join([*parts, _axes(plane, world)])
 
 

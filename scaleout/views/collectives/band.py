@@ -238,10 +238,10 @@ def _fastest(points: tuple[tuple[float, Way, str], ...], strip: Strip) -> list[s
     for name, left, right in spans:
         options = (f"{SHORT[name]} fastest", SHORT[name]) if name else ("a tie",)
         words = fitting(options, right - left - 8, svg.SMALLEST)
-        parts.append(svg.line(left + 1, y - 10, right - 1, y - 10, "compute", 2) if name else "")
-        parts.append(
+        parts += [
+            svg.line(left + 1, y - 10, right - 1, y - 10, "compute", 2) if name else "",
             svg.text((left + right) / 2, y + 2, words, anchor="middle", fill="muted", size=svg.SMALLEST)
             if words
-            else ""
-        )
+            else "",
+        ]
     return parts

@@ -216,8 +216,10 @@ def memory(frame: Frame) -> str:
     peak, usable = setting.account.peak, setting.usable
     unit = width / (1.03 * max(sum(peak.values()), usable))
     limit = x + usable * unit
-    parts = [svg.text(x, y - 4, fitting(_memory_words(setting), width), size=svg.SMALL)]
-    parts.append(svg.rect(x, y, usable * unit, high, "grid", opacity=0.45, title="usable memory"))
+    parts = [
+        svg.text(x, y - 4, fitting(_memory_words(setting), width), size=svg.SMALL),
+        svg.rect(x, y, usable * unit, high, "grid", opacity=0.45, title="usable memory"),
+    ]
     marks, end = bar((x, y, high, unit), sizes(BYTES, peak), amount, "held")
     return "".join([*parts, marks, hatch.beyond(limit, end, y, high, 3)])
 
