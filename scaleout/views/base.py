@@ -7,8 +7,8 @@
         @cached_property
         def job(self) -> Job: ...    # what follows
 
-`Setting.of(params)` is what the view's clean parameters mean, `setting.other(batch=2)` a setting to compare it with,
-`Setting.asked(words.slips)` a function of a setting as a view offers it, of parameters.
+`Setting.of(params)` is what the view's clean parameters mean, `setting.other(batch=2)` a setting to compare it with.
+`Setting.asked` makes of a function of a setting one of parameters, as a view offers it.
 Equal values are one object as long as its class remembers it, with all that has been found of it: a redraw at the other
 width, at the next moment of a play or after a step back asks for nothing twice. A view needs no other cache of what
 belongs to one setting.
