@@ -66,15 +66,14 @@ class Machine:
 
 def from_datasheet(job: Job) -> Machine:
     """A rank of the job's cluster by datasheets."""
-    return _from_datasheet(
-        job.device, job.cluster, job.grid, job.shards, _keepers(job), device_rates(job.device, job.program, job.dtype)
-    )
+    rates = device_rates(job.device, job.program, job.dtype)
+    return with_rates(rates, job.device, job.cluster, job.grid, job.shards, _keepers(job))
 
 
 @lru_cache(maxsize=256)  # the same for any batch and model: a curve asks for it at each
-def _from_datasheet(
-    device: Device, cluster: Cluster, grid: mesh.Grid, ranks: int, keepers: int, rates: Rates
-) -> Machine:
+def with_rates(rates: Rates, device: Device, cluster: Cluster, grid: mesh.Grid, shards: int, keepers: int) -> Machine:
+    """A rank that computes at these rates. shards: ranks that share a copy of the states; keepers: those that keep
+    shards between forward and backward."""
     group = mesh.group_on(cluster, grid, "dp", "cp")
     slot = host(device)
     copy = Wire(slot.alpha_seconds, slot.one_way_bytes_per_s * slot.reached)
@@ -83,8 +82,8 @@ def _from_datasheet(
         priced(mesh.group_on(cluster, grid, "tp")),
         priced(mesh.group_on(cluster, grid, "cp")),
         priced(group),
-        priced(mesh.shard_group(group, ranks)),
-        priced(replica_group(group, ranks)),
+        priced(mesh.shard_group(group, shards)),
+        priced(replica_group(group, shards)),
         priced(mesh.shard_group(group, keepers)),
         sends(mesh.link(cluster, grid, "cp")),
         sends(mesh.link(cluster, grid, "pp")),
