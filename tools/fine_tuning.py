@@ -80,15 +80,18 @@ def shape(sizes: dict) -> Shape:
 
 def job(values: dict, model: Shape) -> Job:
     """The job of a row."""
-    gpus, tp = values["gpus"], values["tp"]
+    gpus, tp, pp = values["gpus"], values["tp"], values.get("pp", 1)
     sharded = values["zero"] == 3
     layout = Layout(
-        dp=gpus // tp,
+        dp=gpus // (tp * pp),
         tp=tp,
+        pp=pp,
+        chunks=values.get("chunks", 1),
+        schedule="interleaved" if pp > 1 else "1f1b",
         zero=values["zero"],
         sequence_parallel=tp > 1,
         micro_batches=values["micro_batches"],
-        gather_again=False,
+        gather_again=values["program"] == "megatron",
     )
     each = min(gpus, 8)
     return Job(

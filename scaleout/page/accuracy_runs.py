@@ -24,7 +24,8 @@ PROJECTS = {"fms-acceleration 2024-11": "IBM fms-acceleration: Mistral 7B, Llama
             "fms-acceleration liger": "IBM fms-acceleration: Llama 3 8B, Liger's loss",
             "fms-acceleration granite": "IBM fms-acceleration: PowerLM 3B", "fsdp_qlora": "Answer.AI fsdp_qlora",
             "qwen": "Qwen: 1.8B to 72B", "torchtune": "torchtune: Llama 3.1 and 3.2",
-            "automodel": "NVIDIA NeMo AutoModel", "nanogpt": "nanoGPT: GPT-2 124M"}  # fmt: skip
+            "automodel": "NVIDIA NeMo AutoModel",
+            "dgxc fine-tuning": "NVIDIA dgxc-benchmarking: Llama 3", "nanogpt": "nanoGPT: GPT-2 124M"}  # fmt: skip
 WORST = 12
 HEAD = ["Runs", "Median", "Nine of ten within", "Worst", "Too low"]  # of a table of memory
 
