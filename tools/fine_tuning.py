@@ -51,6 +51,7 @@ def runs() -> list[Run]:
     for row in found["rows"]:
         width = len(found["columns"])
         values = dict(zip(found["columns"], row[:width], strict=True)) | (row[width] if len(row) > width else {})
+        values["adapters"] = found["series"][values["series"]]["adapters"]
         out.append(Run(values, shapes[values["model"]], job(values, shapes[values["model"]])))
     return out
 
@@ -113,16 +114,26 @@ def link(values: dict) -> str:
 
 
 def recipe(values: dict) -> Recipe:
-    """How a row trains, as far as a recipe can say it."""
-    adapter = {"full": "none"}.get(values["method"], values["method"])
+    """How a row trains. `adapters` of its series are among the values."""
+    adapter, adapters = {"full": "none"}.get(values["method"], values["method"]), values["adapters"]
+    torchtune, offload = values["series"] == "torchtune", values.get("offload")
     return Recipe(
         values["precision"],
         optimizer=values["optimizer"],
-        foreach=values["series"] != "torchtune",  # fused
+        foreach=not torchtune,
+        fused_update=torchtune and values["optimizer"] == "adamw",
+        paged=offload == "paged optimizer",
         checkpointing=values["checkpointing"],
+        activation_offload=offload == "activations",
+        gradients="released" if values.get("backward_update") else "fresh",
         adapter=adapter,
         adapter_rank=values["rank"] or 16,
+        adapter_targets=(values["targets"] or "all").replace(" o", " out").replace(" ", "+"),
+        adapter_dropout=adapters["dropout"],
+        adapter_dtype=adapters["dtype"],
+        unquantized="fp32" if values["kernels"] == "kbit" else "compute",
+        inputs_kept=adapters["inputs_kept"],
         main_gradients="instead" if values["precision"] == "bf16-master" else "none",
-        loss={"sliced": "chunked"}.get(values["loss"], values["loss"]),
+        loss={"sliced": "chunked-logits"}.get(values["loss"], values["loss"]),
         operations="transformers" if values["program"] == "huggingface" else "book",
     )
