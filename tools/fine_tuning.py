@@ -22,6 +22,8 @@ from scaleout.spec.transformer import Shape
 
 FILE = measured.PUBLISHED / "fine_tuning_runs.json"
 GIB = 2**30
+# Hugging Face's models with Triton's norms and rotary positions: as many kernels as a block of fused ones has.
+FUSED = replace(PROGRAMS["huggingface"], fused=True, kernels=PROGRAMS["compiled"].kernels)
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def job(values: dict, model: Shape) -> Job:
         values["batch"],
         layout,
         trained(PROGRAMS[values["program"]], layout, recipe(values)),
-        PROGRAMS[values["program"]],
+        FUSED if values["kernels"].startswith("fused") else PROGRAMS[values["program"]],
         Replicas(wrap="block") if sharded else Replicas(),
     )
 

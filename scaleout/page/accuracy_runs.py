@@ -66,7 +66,8 @@ def program(row: dict) -> str:
 def run_words(row: dict) -> str:
     """A run in a few words."""
     gpus = f"{row['gpus']} × {DEVICES[row['device']].name}" if row["gpus"] > 1 else DEVICES[row["device"]].name
-    words = f"{row['model'].title()}, {METHODS[row['method']]}{KERNELS[row['kernels']]}"
+    model = row["model"].title().replace("Gpt", "GPT").replace("Powerlm", "PowerLM")
+    words = f"{model}, {METHODS[row['method']]}{KERNELS[row['kernels']]}"
     return f"{words}, {row['batch']} × {row['tokens']:,} tokens on {gpus}"
 
 
