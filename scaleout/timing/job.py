@@ -19,7 +19,7 @@ from scaleout.spec.pipeline import stages_of
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import tensors
 from scaleout.spec.transformer import flops
-from scaleout.timing import compute, exchange, machine, pipeline, pipeline_exchange
+from scaleout.timing import compute, exchange, machine, muon, pipeline, pipeline_exchange
 from scaleout.timing.compute import Work
 from scaleout.timing.ddp import Timeline
 from scaleout.timing.fsdp_short import ShortTimeline
@@ -215,11 +215,32 @@ def tied_seconds(job: Job, rank: Machine) -> float:
     return 2 * rank.hop(size / 2) if size else 0.0
 
 
+# Bytes that transformers' Adafactor moves for each number of a matrix beside gradient and weight, in about 20 operations
+# in fp32: the gradient is widened and squared, its means by row and by column are taken and multiplied out, and the
+# update is scaled by its own root mean square (transformers 5.24, optimization.py, Adafactor.step).
+ADAFACTOR_BYTES = 4 * (1 + 2 + 2 + 2 + 1 + 3 + 3 + 2 + 2 + 3)
+
+# Optimizers that are one kernel for a tensor whatever the program: bitsandbytes' (0.50, optim/optimizer.py).
+ONE_KERNEL = ("adamw-8bit", "lion", "lion-8bit")
+
+
 def update_bytes(recipe: Recipe) -> float:
     """Bytes that an update reads and writes for each parameter, in one kernel: gradient and weight (written only where
     there is a master copy), master copy and optimizer's states there and back. AdamW: 28."""
     master, weight = recipe.width("master"), recipe.width("weight")
-    return recipe.gradient_bytes + (weight if master else 2 * weight) + 2 * (master + optimizer_width(recipe))
+    gradient = recipe.gradient_bytes
+    if recipe.adapter != "none":
+        weight = recipe.adapter_bytes
+        gradient = gradient if recipe.main_gradients != "none" else weight
+    beside = ADAFACTOR_BYTES if recipe.optimizer == "adafactor" else 0
+    return gradient + (weight if master else 2 * weight) + 2 * (master + optimizer_width(recipe)) + beside
+
+
+def update_passes(job: Job) -> float:
+    """Times that an update moves those bytes: as the program has it, or in one kernel for each tensor."""
+    recipe = job.recipe
+    one = recipe.fused_update or recipe.paged or recipe.optimizer in (*ONE_KERNEL, "adafactor")
+    return 1.0 if one else job.program.update_passes
 
 
 def owned(job: Job, parameters: int) -> float:
@@ -232,7 +253,9 @@ def update_seconds(job: Job, rank: Machine, parameters: int) -> float:
     count = owned(job, parameters)
     if job.replicas.offload != "none":
         return count * update_bytes(job.recipe) / (rank.host_bytes_per_s * HOST_REACHES)
-    seconds = job.program.update_passes * rank.rates.updated(count * update_bytes(job.recipe))
+    seconds = update_passes(job) * rank.rates.updated(count * update_bytes(job.recipe))
+    if job.recipe.optimizer == "muon":
+        seconds += fsum(muon.seconds(job).values())
     if rank.exchange and job.recipe.optimizer == "adamw" and job.recipe.foreach:
         tensor, parameter = rank.exchange.update
         return len(tensors(job.shape)) * tensor + count * parameter

@@ -63,6 +63,10 @@ MATMULS = {"forward": 1.0, "backward": 2.5}
 # Share of the memory's rate that kernels which only move bytes reach. Fitted.
 MEMORY = 0.665
 
+# Seconds of a kernel that moves one number, on an H100, in a trace of the GPU: pytorch/ao, torchao/testing/float8/
+# roofline_utils.py, KERNEL_LAUNCH_OVERHEAD_SEC. In a row of kernels the host is ahead, and no more of a launch shows.
+KERNEL_SECONDS = 2e-6
+
 
 @dataclass(frozen=True)
 class Overhead:
@@ -130,6 +134,19 @@ class Rates:
         size = count * width * (rows * depth + depth * columns + rows * columns)
         moves = size / self.memory_bytes_per_s
         return max(computes, moves) + size * self.operand_seconds + self.kernel_seconds
+
+    def thin(self, rows: float, columns: int, depth: int, width: int = 2) -> float:
+        """Seconds of a multiplication that has one small size, such as an adapter's rank: cut along its longest one, it
+        occupies all multiprocessors, and takes the time of its bytes. The host launched it while larger ones ran."""
+        size = width * (rows * depth + depth * columns + rows * columns)
+        computes = 2 * rows * columns * depth / self.matmul_flop_per_s
+        moves = size / self.memory_bytes_per_s
+        return max(computes, moves) + size * self.operand_seconds + self.small_seconds
+
+    @property
+    def small_seconds(self) -> float:
+        """Of a kernel among others that the host has launched before, beside its arithmetic and its bytes."""
+        return min(KERNEL_SECONDS, self.kernel_seconds)
 
     def backward(self, rows: float, columns: int, depth: int, width: int = 2, count: int = 1) -> tuple[float, float]:
         """Seconds of a linear layer's backward, (all of it, of its weights' gradient). Sizes as in its forward."""
