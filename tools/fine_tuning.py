@@ -14,7 +14,7 @@ from scaleout.spec.devices import DEVICES
 from scaleout.spec.frameworks import trained
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
-from scaleout.spec.program import PROGRAMS
+from scaleout.spec.program import PROGRAMS, Program
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.replicas import Replicas
 from scaleout.spec.topology import cluster
@@ -104,10 +104,16 @@ def job(values: dict, model: Shape) -> Job:
         cluster(gpus // each, each, link(values), "ib-ndr"),
         values["batch"],
         layout,
-        trained(PROGRAMS[values["program"]], layout, recipe(values)),
-        FUSED if values["kernels"].startswith("fused") else PROGRAMS[values["program"]],
+        trained(program(values), layout, recipe(values)),
+        program(values),
         Replicas(wrap="block") if sharded else Replicas(),
     )
+
+
+def program(values: dict) -> Program:
+    """What runs a row: Hugging Face's models with fused kernels where it says so, or its program as it is."""
+    plain = PROGRAMS[values["program"]]
+    return FUSED if plain.name == "huggingface" and values["kernels"].startswith("fused") else plain
 
 
 def link(values: dict) -> str:
