@@ -51,7 +51,13 @@ ERRORS = {
     ("megatron-2021", "ampere"): Errors(14, 0.068, 0.102, 2048, 3072),
 }  # fmt: skip
 
-CHIPS = {"ampere": "Ampere", "hopper": "Hopper", "blackwell": "Blackwell", "cdna3": "CDNA 3"}
+CHIPS = {
+    "ampere": "Ampere",
+    "ada-rtx": "GeForce of Ada",
+    "hopper": "Hopper",
+    "blackwell": "Blackwell",
+    "cdna3": "CDNA 3",
+}
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,9 @@ class Step:
     size; stragglers is what all ranks wait for the slowest.
 
     mfu: model FLOPs, forward and backward, by seconds and the datasheet's peak of all ranks (PaLM, arXiv 2204.02311,
-    appendix B); hfu with recomputation. Both count all scores of attention, of which causal kernels compute half: of
-    long sequences they may come near 1. work: a micro-batch in a block, in the first end and in the last. timeline:
+    appendix B), of experts those that a token passes through; hfu with recomputation. Both count all scores of
+    attention, of which causal kernels compute half, and windows fewer: of long sequences they may come near 1, or pass
+    it. work: a micro-batch in a block, in the first end and in the last. timeline:
     the lanes of a step without a pipeline; pipeline, costs: of one with it.
     """
 
@@ -80,8 +81,14 @@ class Step:
 
 
 def utilization(job: Job, seconds: float, *kinds: str) -> float:
-    """FLOPs of these kinds in a step of so many seconds, by the datasheet's peak of all ranks."""
+    """FLOPs of these kinds in a step of so many seconds, by the datasheet's peak of all ranks.
+
+    Under adapters the weights have no gradients, and the backward has no more of their matrix multiplications than the
+    forward; the adapters' own are not counted.
+    """
     counts = flops(job.shape, job.sequences, job.seq, job.recipe.checkpointing)
+    if job.recipe.adapter != "none":
+        counts["backward"] -= counts["forward"] - flops(job.shape, job.sequences, job.seq, "selective")["recompute"]
     return sum(counts[kind] for kind in kinds) / seconds / job.peak_flop_per_s / job.layout.ranks
 
 
@@ -215,8 +222,8 @@ def tied_seconds(job: Job, rank: Machine) -> float:
     return 2 * rank.hop(size / 2) if size else 0.0
 
 
-# Bytes that transformers' Adafactor moves for each number of a matrix beside gradient and weight, in about 20 operations
-# in fp32: the gradient is widened and squared, its means by row and by column are taken and multiplied out, and the
+# Bytes that transformers' Adafactor moves for each number of a matrix beside gradient and weight, in operations of its
+# own in fp32: the gradient is widened and squared, its means by row and by column are taken and multiplied out, and the
 # update is scaled by its own root mean square (transformers 5.24, optimization.py, Adafactor.step).
 ADAFACTOR_BYTES = 4 * (1 + 2 + 2 + 2 + 1 + 3 + 3 + 2 + 2 + 3)
 

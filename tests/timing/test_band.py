@@ -77,7 +77,12 @@ def test_of_the_program_on_the_family_where_there_are_enough():
         (
             job("composer", "rtx-4090"),
             ("composer", ""),
-            "no published step on RTX 4090 24 GB, whose kernels are taken for Ampere's",
+            "no published step of Composer of 2023 on GeForce of Ada",
+        ),
+        (
+            job("composer", "rtx-5090"),
+            ("composer", ""),
+            "no published step on RTX 5090 32 GB, whose kernels are taken for Ampere's",
         ),
     ],
 )
