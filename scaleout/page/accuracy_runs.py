@@ -55,6 +55,23 @@ def method(row: dict) -> str:
 ORDER = [f"{words}, {gpus}" for words in METHODS.values() for gpus in ("one GPU", "several GPUs")]
 
 
+def setting(row: dict) -> str:
+    """What ran, and where: what decides how well its memory is predicted."""
+    if not row["series"].startswith("fms"):
+        return project(row).partition(":")[0] + READ.get(row["memory"], "")
+    if row["kernels"] in ("plain", "kbit"):
+        where = "one GPU" if row["gpus"] == 1 else f"FSDP, {'all weights' if row['method'] == 'full' else 'adapters'}"
+        return f"transformers' modules, {where}"
+    return f"Triton kernels, {'Liger’s loss' if row['loss'] == 'chunked' else 'loss of fp32 logits'}"
+
+
+# Of memory that is not the peak of what torch allocated.
+READ = {"reserved": " (reserved memory)", "unsaid": " (not said which memory)"}
+SETTINGS = ["transformers' modules, one GPU", "transformers' modules, FSDP, all weights",
+            "transformers' modules, FSDP, adapters", "Triton kernels, Liger’s loss",
+            "Triton kernels, loss of fp32 logits"]  # fmt: skip
+
+
 def project(row: dict) -> str:
     return PROJECTS[row["series"]]
 
@@ -114,7 +131,7 @@ def tables(grouped: Callable) -> dict[str, Callable[[], str]]:
         "runs": lambda: grouped("What is trained", method, ORDER, runs("seconds")),
         "run-projects": lambda: grouped("Project", project, PROJECTS.values(), runs("seconds")),
         "run-worst": lambda: worst("seconds", "s"),
-        "run-memory": lambda: grouped("What is trained", method, ORDER, runs("gib"), HEAD),
+        "run-memory": lambda: grouped("What ran", setting, SETTINGS, runs("gib"), HEAD),
         "run-memory-worst": lambda: worst("gib", "GiB"),
         "calculators": beside,
     }
