@@ -117,6 +117,8 @@ def model(config: dict, recipe: Recipe):
     import transformers as hf
     from transformers import masking_utils
 
+    # on a CPU dropout saves its mask in the dtype of the input, on a GPU as bytes, as this one does
+    torch.nn.functional.dropout = lambda x, p, training, inplace: torch.native_dropout(x, p, training)[0]
     masking_utils.find_packed_sequence_indices = lambda position_ids: None  # see hugging_face_memory.model
     settings = hf.AutoConfig.for_model(**config, use_cache=False)
     stored = torch.float32 if recipe.precision == "fp32" else torch.bfloat16

@@ -38,14 +38,7 @@ def low_rank(model: Model, x: Tensor, rows: int, columns: int) -> Tensor:
     g, recipe = model.graph, model.z.recipe
     down = g.weight(recipe.adapter_rank * rows, recipe.adapter_bytes)
     up = g.weight(columns * recipe.adapter_rank, recipe.adapter_bytes)
-    return model.matrix(model.matrix(dropout(model, x), down, recipe.adapter_rank), up, columns)
-
-
-def dropout(model: Model, x: Tensor) -> Tensor:
-    """native_dropout: what is left, and a mask of a byte for each number; without a gradient there is a mask too."""
-    if not model.z.recipe.adapter_dropout:
-        return x
-    return model.graph.apply([x], x.count, x.width, keeps=x.count)
+    return model.matrix(model.matrix(model.dropout(x, recipe.adapter_dropout), down, recipe.adapter_rank), up, columns)
 
 
 def four_bits(model: Model, x: Tensor, rows: int, columns: int) -> Tensor:

@@ -56,7 +56,7 @@ class Steps:
         self.layers = layer_kinds(z.shape, z.seq)[: z.chunk_layers]
         others = tuple(dict.fromkeys(self.layers[1:]))
         self.simulated = {kind: i + 1 for i, kind in enumerate(others)}
-        self.parts = _recorded(_alike(z), (self.layers[0], *others), z.copied)
+        self.parts = _recorded(_alike(z), (self.layers[0], *others), z.copied or z.frozen)
 
     def __getitem__(self, part: Hashable) -> Part:
         return self.parts[part]

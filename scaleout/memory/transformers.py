@@ -119,11 +119,12 @@ class Model:
             result = self.graph.hook(result, partial(self.tape.pre_backward, path))
         return result
 
-    def dropout(self, x: Tensor) -> Tensor:
-        """native_dropout: what is left, and a mask of a byte for each number."""
-        if not self.z.recipe.dropout:
+    def dropout(self, x: Tensor, probability: float | None = None) -> Tensor:
+        """native_dropout: what is left, and a mask of a byte for each number, which alone is saved."""
+        if not (self.z.recipe.dropout if probability is None else probability):
             return x
-        return self.graph.apply([x], x.count, x.width, keeps=x.count)
+        mask = self.graph.tensor(x.count, 1)
+        return self.graph.apply([x], x.count, x.width, [mask])
 
     # --- norms --------------------------------------------------------------------------------------------------
 
