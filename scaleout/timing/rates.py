@@ -30,7 +30,7 @@ WAVE = 0.74
 # limit holds an H100 at two thirds. Fitted, but for CDNA 3: the best shape of an MI300X reaches 0.51 (mamf-finder,
 # tests/published/kernels.json), of which a step is taken to keep as much as on an H100, 0.67 of 0.80. A
 # family that has no row here takes another's, which its GPUs name (`priced_as` in spec/devices.py): a guess.
-# GeForce of Ada: by every second of nine fine-tuning steps on RTX 4090 (tests/published/fine_tuning_runs.json), with CACHED; the
+# GeForce of Ada: with CACHED, by every second of nine steps on RTX 4090 (tests/published/fine_tuning_runs.json); the
 # others are then off by 14% in the median. Its attention is taken for Ampere's, a guess.
 MATMUL = {"ampere": 0.828, "ada-rtx": 0.92, "hopper": 0.691, "blackwell": 0.424, "cdna3": 0.43}
 
