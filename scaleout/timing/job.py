@@ -12,7 +12,7 @@ from functools import lru_cache
 from math import fsum, log2
 
 from scaleout.collectives.job import hop_bytes, tied_bytes
-from scaleout.memory.states import optimizer_width
+from scaleout.memory.optimizers import optimizer_width
 from scaleout.spec import checks
 from scaleout.spec.job import Job
 from scaleout.spec.pipeline import stages_of
@@ -39,16 +39,16 @@ HOST_REACHES = 0.5
 class Step:
     """One step of a job. `parts` (PARTS) are seconds and add up to `seconds`. compute, recompute, launches and what is
     exposed of tensor and context parallelism are the mean over a pipeline's ranks, and launches those of what is
-    computed for the first time; imbalance is what its busiest rank
-    has more, bubble and hops what that one waits; exposed host is copies of offloaded states that neither backward nor
-    update hides (offloaded weights travel with the gathers, in exposed data); host is what a step takes whatever its
-    size; stragglers is what all ranks wait for the slowest.
+    computed for the first time; imbalance is what its busiest rank has more, bubble and hops what that one waits;
+    exposed host is copies of offloaded states that neither backward nor update hides (offloaded weights travel with the
+    gathers, in exposed data); host is what a step takes whatever its size; stragglers is what all ranks wait for the
+    slowest.
 
     mfu: model FLOPs, forward and backward, by seconds and the datasheet's peak of all ranks (PaLM, arXiv 2204.02311,
     appendix B), of experts those that a token passes through; hfu with recomputation. Both count all scores of
-    attention, of which causal kernels compute half, and windows fewer: of long sequences they may come near 1, or pass
-    it. work: a micro-batch in a block, in the first end and in the last. timeline:
-    the lanes of a step without a pipeline; pipeline, costs: of one with it.
+    attention, of which causal kernels compute half and windows fewer: of long sequences they may come near 1, or pass
+    it. work: a micro-batch in a block, in the first end and in the last. timeline: the lanes of a step without a
+    pipeline; pipeline, costs: of one with it.
     """
 
     job: Job
