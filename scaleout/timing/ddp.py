@@ -178,8 +178,8 @@ def buckets(
         if isinstance(cap, bool) or not isinstance(cap, (int, float)) or not cap > 0:
             raise ValueError(f"{name} must be a number of bytes above 0, not {cap!r}")
     groups: list[list[int]] = []
-    groups: list[list[int]] = []
     filled, limit, members = 0.0, min(first_cap_bytes, cap_bytes), []
+    for i in reversed(range(len(layers))):
         if not layers[i].gradient_bytes:
             continue
         members.append(i)
