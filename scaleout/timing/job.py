@@ -12,6 +12,7 @@ from functools import lru_cache
 from math import fsum, log2
 
 from scaleout.collectives.job import hop_bytes, tied_bytes
+from scaleout.memory.job import rank_account
 from scaleout.memory.optimizers import optimizer_width
 from scaleout.spec import checks
 from scaleout.spec.job import Job
@@ -135,6 +136,8 @@ def _without_pipeline(job: Job, rank: Machine, work: tuple[Work, Work, Work]) ->
     parts["update"] = update_seconds(job, rank, job.trained_parameters())
     backward = m * (job.shape.layers * block.backward_seconds + first.backward_seconds + last.backward_seconds)
     parts["exposed host"] = offloaded(job, rank, backward + data.exposed - data.gathered, parts["update"])
+    if job.recipe.activation_offload:
+        parts["exposed host"] += activations_offloaded(job, rank, busy - backward, backward)
     return Step(job, 0.0, parts, work, data.communication, data.timeline)
 
 
@@ -261,8 +264,8 @@ def update_seconds(job: Job, rank: Machine, parameters: int) -> float:
     if job.replicas.offload != "none":
         return count * update_bytes(job.recipe) / (rank.host_bytes_per_s * HOST_REACHES)
     seconds = update_passes(job) * rank.rates.updated(count * update_bytes(job.recipe))
-    if job.recipe.optimizer == "muon":
-        seconds += fsum(muon.seconds(job).values())
+    if job.recipe.optimizer == "muon" and job.recipe.adapter == "none":
+        seconds += fsum(muon.seconds(job).values()) / job.layout.pp  # each stage has its own matrices
     if rank.exchange and job.recipe.optimizer == "adamw" and job.recipe.foreach:
         tensor, parameter = rank.exchange.update
         return len(tensors(job.shape)) * tensor + count * parameter
@@ -274,6 +277,14 @@ def update_seconds(job: Job, rank: Machine, parameters: int) -> float:
 def stepped(job: Job) -> float:
     """Tensors that a rank's optimizer steps: under ZeRO 1 and 2 each rank has some, under ZeRO 3 a part of each."""
     return len(tensors(job.shape)) / job.layout.pp / (job.shards if job.layout.zero in {1, 2} else 1)
+
+
+def activations_offloaded(job: Job, rank: Machine, forward: float, backward: float) -> float:
+    """Seconds of the copies of saved activations to the host and back that neither direction of a step hides, all
+    micro-batches together: what is saved at the end of a forward, as the account of memory has it."""
+    saved = rank_account(job.other(activation_offload=False)).moments["forward"]["activations"]
+    copies = job.layout.m * rank.host(saved)
+    return max(0.0, copies - forward) + max(0.0, copies - backward)
 
 
 def offloaded(job: Job, rank: Machine, backward: float, update: float) -> float:

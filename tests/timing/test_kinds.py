@@ -10,6 +10,7 @@ from jobs import variants
 from repo import ROOT
 
 from scaleout.collectives.job import block_of, replica_collectives, traffic
+from scaleout.memory.job import rank_account
 from scaleout.spec.blocks import kinds, matrices
 from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
@@ -357,6 +358,18 @@ def test_muon_multiplies_too():
     on = machine.from_datasheet(one).rates
     moved = one.program.update_passes * update_bytes(one.recipe) * 6_738_415_616 / on.memory_bytes_per_s
     assert step(one).parts["update"] == pytest.approx(moved + 32 * square / on.matmul_flop_per_s, rel=1e-9)
+
+
+def test_activations_that_wait_in_the_hosts_memory():
+    """Hidden while every layer is recomputed; of all that a step saves most of the copies show."""
+    one = job("llama-2-7b", "compiled", 4096, Recipe("bf16"), checkpointing="full", zero=0)
+    both = one, one.other(checkpointing="none")
+    assert [step(each.other(activation_offload=True)).parts["exposed host"] > 0 for each in both] == [False, True]
+    saved = rank_account(both[1]).moments["forward"]["activations"]
+    found, out = step(both[1].other(activation_offload=True)), machine.from_datasheet(one).host(saved)
+    backward = fsum(n * work.backward_seconds for n, work in zip((32, 1, 1), found.work, strict=True))
+    forward = fsum(n * work.forward_seconds for n, work in zip((32, 1, 1), found.work, strict=True))
+    assert found.parts["exposed host"] == pytest.approx(max(0, out - forward) + max(0, out - backward), rel=1e-9)
 
 
 # --- closed forms ---------------------------------------------------------------------------------------------------
