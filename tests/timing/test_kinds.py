@@ -20,6 +20,7 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS, Shape, flops
 from scaleout.timing import compute, exchange, kernels, machine, passes, rates
+from scaleout.timing.fsdp_plan import Piece
 from scaleout.timing.job import step, update_bytes
 from scaleout.timing.quick import TOLERANCE, Pricer
 from scaleout.timing.search import even
@@ -309,6 +310,12 @@ def test_replicas_of_adapters_reduce_little():
     assert gather.size == pytest.approx(2 * rest + 4.127 / 8 * linear, rel=1e-4)
     rows = exchange.layers(plain, step(plain).work)
     assert sum(one.gradient_bytes for one in rows) == pytest.approx(2 * n)
+    layer = 2 * (6_738_415_616 - 2 * 32_000 * 4096 - 4096) / 32
+    root, unit = exchange.with_adapters(
+        sharded, (Piece("", 0.0, 0.0, 7.0, 7.0), Piece("blocks.3", 0.0, 0.0, layer, layer))
+    )
+    assert (root.gather_bytes, root.reduce_bytes) == (7, 0)
+    assert unit.reduce_bytes == pytest.approx(2 * n / 32) and unit.gather_bytes == pytest.approx(layer + 2 * n / 32)
 
 
 @over(model=["llama-2-7b", "Qwen3 8B", "Gemma 2 9B"], program=["huggingface", "compiled", "megatron"], zero=[0, 3])
