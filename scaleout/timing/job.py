@@ -12,7 +12,8 @@ from functools import lru_cache
 from math import fsum, log2
 
 from scaleout.collectives.job import hop_bytes, tied_bytes
-from scaleout.memory.states import optimizer_width
+from scaleout.memory.job import rank_account
+from scaleout.memory.optimizers import optimizer_width
 from scaleout.spec import checks
 from scaleout.spec.job import Job
 from scaleout.spec.pipeline import stages_of
@@ -39,16 +40,16 @@ HOST_REACHES = 0.5
 class Step:
     """One step of a job. `parts` (PARTS) are seconds and add up to `seconds`. compute, recompute, launches and what is
     exposed of tensor and context parallelism are the mean over a pipeline's ranks, and launches those of what is
-    computed for the first time; imbalance is what its busiest rank
-    has more, bubble and hops what that one waits; exposed host is copies of offloaded states that neither backward nor
-    update hides (offloaded weights travel with the gathers, in exposed data); host is what a step takes whatever its
-    size; stragglers is what all ranks wait for the slowest.
+    computed for the first time; imbalance is what its busiest rank has more, bubble and hops what that one waits;
+    exposed host is copies of offloaded states that neither backward nor update hides (offloaded weights travel with the
+    gathers, in exposed data); host is what a step takes whatever its size; stragglers is what all ranks wait for the
+    slowest.
 
     mfu: model FLOPs, forward and backward, by seconds and the datasheet's peak of all ranks (PaLM, arXiv 2204.02311,
     appendix B), of experts those that a token passes through; hfu with recomputation. Both count all scores of
-    attention, of which causal kernels compute half, and windows fewer: of long sequences they may come near 1, or pass
-    it. work: a micro-batch in a block, in the first end and in the last. timeline:
-    the lanes of a step without a pipeline; pipeline, costs: of one with it.
+    attention, of which causal kernels compute half and windows fewer: of long sequences they may come near 1, or pass
+    it. work: a micro-batch in a block, in the first end and in the last. timeline: the lanes of a step without a
+    pipeline; pipeline, costs: of one with it.
     """
 
     job: Job
@@ -135,6 +136,8 @@ def _without_pipeline(job: Job, rank: Machine, work: tuple[Work, Work, Work]) ->
     parts["update"] = update_seconds(job, rank, job.trained_parameters())
     backward = m * (job.shape.layers * block.backward_seconds + first.backward_seconds + last.backward_seconds)
     parts["exposed host"] = offloaded(job, rank, backward + data.exposed - data.gathered, parts["update"])
+    if job.recipe.activation_offload:
+        parts["exposed host"] += activations_offloaded(job, rank, busy - backward, backward)
     return Step(job, 0.0, parts, work, data.communication, data.timeline)
 
 
@@ -261,8 +264,8 @@ def update_seconds(job: Job, rank: Machine, parameters: int) -> float:
     if job.replicas.offload != "none":
         return count * update_bytes(job.recipe) / (rank.host_bytes_per_s * HOST_REACHES)
     seconds = update_passes(job) * rank.rates.updated(count * update_bytes(job.recipe))
-    if job.recipe.optimizer == "muon":
-        seconds += fsum(muon.seconds(job).values())
+    if job.recipe.optimizer == "muon" and job.recipe.adapter == "none":
+        seconds += fsum(muon.seconds(job).values()) / job.layout.pp  # each stage has its own matrices
     if rank.exchange and job.recipe.optimizer == "adamw" and job.recipe.foreach:
         tensor, parameter = rank.exchange.update
         return len(tensors(job.shape)) * tensor + count * parameter
@@ -274,6 +277,14 @@ def update_seconds(job: Job, rank: Machine, parameters: int) -> float:
 def stepped(job: Job) -> float:
     """Tensors that a rank's optimizer steps: under ZeRO 1 and 2 each rank has some, under ZeRO 3 a part of each."""
     return len(tensors(job.shape)) / job.layout.pp / (job.shards if job.layout.zero in {1, 2} else 1)
+
+
+def activations_offloaded(job: Job, rank: Machine, forward: float, backward: float) -> float:
+    """Seconds of the copies of saved activations to the host and back that neither direction of a step hides, all
+    micro-batches together: what is saved at the end of a forward, as the account of memory has it."""
+    saved = rank_account(job.other(activation_offload=False)).moments["forward"]["activations"]
+    copies = job.layout.m * rank.host(saved)
+    return max(0.0, copies - forward) + max(0.0, copies - backward)
 
 
 def offloaded(job: Job, rank: Machine, backward: float, update: float) -> float:

@@ -64,7 +64,7 @@ def moved(job: Job, cut: Block, half: str, phase: int, kind: Kind) -> float:
     """Bytes that the kernels of a half read and write in forward (0) or backward (1), except matmuls and attention."""
     size, shape = sizes(cut), job.shape
     norms = NORMS[shape.features.norms] / 2
-    passes = STREAM[phase] + (norms - 1) * NORM[phase] + STREAM_DROPPED[phase] * bool(job.recipe.dropout)
+    passes: float = STREAM[phase] + (norms - 1) * NORM[phase] + STREAM_DROPPED[phase] * bool(job.recipe.dropout)
     passes += norms * RMS_NORM[phase] * _split_norm(job)
     total = passes * size["x"]
     if half == "attention":
@@ -99,6 +99,7 @@ def _attention(job: Job, size: dict[str, int], phase: int) -> float:
 def _experts(job: Job, phase: int) -> float:
     """Of a router, and of the rows that go to experts and back."""
     experts = job.shape.features.experts
+    assert experts is not None
     each, once = PERMUTED[job.program.fused][phase]
     row = job.shape.hidden * job.recipe.width("compute")
     return job.tokens * ((each * experts.active + once) * row + ROUTED[phase] * 4 * experts.count)
@@ -137,13 +138,12 @@ def _adapter(job: Job, phase: int) -> Pair:
 def scores(job: Job) -> Pair:
     """Passes of naive attention over its scores."""
     features, fused = job.shape.features, job.program.fused
-    forward, backward = SCORES
-    for there, passes in (
+    beside = (
         (job.recipe.dropout, SCORES_DROPPED),
         ("scores" in features.caps and not fused, SCORES_CAPPED),
         (features.sinks, SCORES_SUNK),
-    ):
-        forward, backward = forward + passes[0] * bool(there), backward + passes[1] * bool(there)
+    )
+    forward, backward = (SCORES[i] + sum(passes[i] for there, passes in beside if there) for i in (0, 1))
     return forward, backward
 
 

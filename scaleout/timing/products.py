@@ -21,13 +21,14 @@ NAMES = {"attention": ("q", "k", "v", "out"), "mlp": ("gate", "up", "down")}
 
 
 class Group(NamedTuple):
-    """Matrices that are one multiplication. rows: of each of `count` experts. reads: what they multiply."""
+    """Matrices that are one multiplication. rows: of each of the experts, of which a dense matrix is one. reads: what
+    they multiply."""
 
     names: tuple[str, ...]
     columns: tuple[int, ...]
     rows: float
     depth: int
-    count: int
+    experts: int
     reads: str
 
 
@@ -40,7 +41,7 @@ def products(
     seconds, width = {}, job.recipe.width("compute")
     small = {matrix.name for matrix in adapted(job.shape, job.recipe, kind.experts, job.layout.tp)}
     for group in _groups(job, cut, half, kind):
-        size = group.rows, sum(group.columns), group.depth, width, group.count
+        size = group.rows, sum(group.columns), group.depth, width, group.experts
         forward, (backward, weights) = rank.rates.matmul(*size), rank.rates.backward(*size)
         free = first and group.reads == "attention input"
         if job.recipe.adapter != "none":
@@ -96,7 +97,7 @@ def _joined(each: list[Group], projections: bool) -> list[Group]:
     groups: list[Group] = []
     for one in each:
         before = groups[-1] if groups else None
-        if before and before.reads == one.reads and before.count == one.count and (projections or one.count > 1):
+        if before and before.reads == one.reads and before.experts == one.experts and (projections or one.experts > 1):
             groups[-1] = before._replace(names=before.names + one.names, columns=before.columns + one.columns)
         else:
             groups.append(one)

@@ -215,6 +215,7 @@ def device_rates(device: Device, program: Program, dtype: str) -> Rates:
     checks.instance("device", device, Device)
     chips, peak = family(device), device.matmul_flop_per_s(dtype)
     forward, backward = (peak * share for share in ATTENTION[program.attention][chips])
+    masked = ATTENTION["efficient"][chips]
     return Rates(
         peak,
         peak * MATMUL[chips],
@@ -226,7 +227,7 @@ def device_rates(device: Device, program: Program, dtype: str) -> Rates:
         RAMP,
         NARROW,
         program.kernel_seconds,
-        masked_flop_per_s=None if program.windows else tuple(peak * share for share in ATTENTION["efficient"][chips]),
+        masked_flop_per_s=None if program.windows else (peak * masked[0], peak * masked[1]),
         special_seconds=FLOPS_OF_TANH[chips] / device.matmul_flop_per_s(device.half),
         cached=CACHED.get(chips, 1.0),
     )

@@ -10,6 +10,7 @@ from jobs import variants
 from repo import ROOT
 
 from scaleout.collectives.job import block_of, replica_collectives, traffic
+from scaleout.memory.job import rank_account
 from scaleout.spec.blocks import kinds, matrices
 from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
@@ -19,6 +20,7 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS, Shape, flops
 from scaleout.timing import compute, exchange, kernels, machine, passes, rates
+from scaleout.timing.fsdp_plan import Piece
 from scaleout.timing.job import step, update_bytes
 from scaleout.timing.quick import TOLERANCE, Pricer
 from scaleout.timing.search import even
@@ -308,6 +310,12 @@ def test_replicas_of_adapters_reduce_little():
     assert gather.size == pytest.approx(2 * rest + 4.127 / 8 * linear, rel=1e-4)
     rows = exchange.layers(plain, step(plain).work)
     assert sum(one.gradient_bytes for one in rows) == pytest.approx(2 * n)
+    layer = 2 * (6_738_415_616 - 2 * 32_000 * 4096 - 4096) / 32
+    root, unit = exchange.with_adapters(
+        sharded, (Piece("", 0.0, 0.0, 7.0, 7.0), Piece("blocks.3", 0.0, 0.0, layer, layer))
+    )
+    assert (root.gather_bytes, root.reduce_bytes) == (7, 0)
+    assert unit.reduce_bytes == pytest.approx(2 * n / 32) and unit.gather_bytes == pytest.approx(layer + 2 * n / 32)
 
 
 @over(model=["llama-2-7b", "Qwen3 8B", "Gemma 2 9B"], program=["huggingface", "compiled", "megatron"], zero=[0, 3])
@@ -357,6 +365,18 @@ def test_muon_multiplies_too():
     on = machine.from_datasheet(one).rates
     moved = one.program.update_passes * update_bytes(one.recipe) * 6_738_415_616 / on.memory_bytes_per_s
     assert step(one).parts["update"] == pytest.approx(moved + 32 * square / on.matmul_flop_per_s, rel=1e-9)
+
+
+def test_activations_that_wait_in_the_hosts_memory():
+    """Hidden while every layer is recomputed; of all that a step saves most of the copies show."""
+    one = job("llama-2-7b", "compiled", 4096, Recipe("bf16"), checkpointing="full", zero=0)
+    both = one, one.other(checkpointing="none")
+    assert [step(each.other(activation_offload=True)).parts["exposed host"] > 0 for each in both] == [False, True]
+    saved = rank_account(both[1]).moments["forward"]["activations"]
+    found, out = step(both[1].other(activation_offload=True)), machine.from_datasheet(one).host(saved)
+    backward = fsum(n * work.backward_seconds for n, work in zip((32, 1, 1), found.work, strict=True))
+    forward = fsum(n * work.forward_seconds for n, work in zip((32, 1, 1), found.work, strict=True))
+    assert found.parts["exposed host"] == pytest.approx(max(0, out - forward) + max(0, out - backward), rel=1e-9)
 
 
 # --- closed forms ---------------------------------------------------------------------------------------------------
