@@ -173,8 +173,8 @@ class Sizes:
 
     @cached_property
     def transformers(self) -> bool:
-        """Whether the modules are those of Hugging Face's transformers."""
-        return self.recipe.operations == "transformers"
+        """Whether the modules are those of Hugging Face's transformers, or of Lit-GPT, and not the book's."""
+        return self.recipe.operations != "book"
 
     @cached_property
     def input_copies(self) -> tuple[int, int]:

@@ -131,13 +131,17 @@ class Model:
         rows, columns = z.matrices[names[0]][0], sum(z.matrices[name][1] for name in names)
         bias = z.shape.has_bias(names[0])
         if z.frozen:
-            result = adapters.linear(self, x, rows, columns, names, bias)
+            result = self.frozen(x, rows, columns, names, bias)
         else:
             result = self.matrix(x, self.graph.weight(rows * columns, self.width), columns, bias)
         for path in reversed(paths):
             self.tape.post_forward(path)
             result = self.graph.hook(result, partial(self.tape.pre_backward, path))
         return result
+
+    def frozen(self, x: Tensor, rows: int, columns: int, names: tuple[str, ...], bias: bool) -> Tensor:
+        """A matrix that is not trained, with what is trained beside it."""
+        return adapters.linear(self, x, rows, columns, names, bias)
 
     def dropout(self, x: Tensor, probability: float | None = None) -> Tensor:
         """native_dropout: what is left, and a mask of a byte for each number, which alone is saved."""
@@ -368,9 +372,12 @@ class Model:
         elif self.modules.gate_up:
             y = self._fused_mlp(x)
         else:
-            y = self.linear(self.mul(self.activation(self.linear(x, "gate")), self.linear(x, "up")), "down")
+            y = self.linear(self.gated(x), "down")
         tape.post_forward("mlp")
         return self.graph.hook(y, partial(tape.pre_backward, "mlp"))
+
+    def gated(self, x: Tensor) -> Tensor:
+        return self.mul(self.activation(self.linear(x, "gate")), self.linear(x, "up"))
 
     def _fused_mlp(self, x: Tensor) -> Tensor:
         up_states = self.linear(x, "gate", "up")

@@ -18,7 +18,7 @@ CHOICES = {
     "main_gradients": ("none", "instead", "beside"),
     "buckets": ("none", "beside", "views"),
     "loss": ("eager", "fused", "chunked", "chunked-logits"),
-    "operations": ("book", "transformers"),
+    "operations": ("book", "transformers", "liger", "lit-gpt"),
 }
 
 # Matrices of a block that adapters stand beside, by what `adapter_targets` calls them. "all" is PEFT's "all-linear",
@@ -69,7 +69,9 @@ class Recipe:
         as flash-attn's CrossEntropyLoss), or with the head in it, a chunk of tokens at a time ("chunked": as
         torch.nn.functional.linear_cross_entropy and Liger's, which make the gradients in the forward).
     operations: whose modules the model has: the "book"'s, whose norms and activations save what one kernel needs, or
-        those of Hugging Face's "transformers", in which they are several operations (memory/transformers.py).
+        those of Hugging Face's "transformers", in which they are several operations (memory/transformers.py);
+        the same with "liger"'s kernels (use_liger_kernel, with loss "chunked"); or "lit-gpt"'s, whose head is in 4 bits
+        too under "qlora".
     adapter: "none", "lora" (arXiv 2106.09685) or "qlora" (arXiv 2305.14314), of adapter_rank and with adapter_dropout,
         beside adapter_targets: "all" matrices of the blocks, those of "attention" or of the "mlp", or names joined by
         "+" ("q+v"). adapter_dtype: of the adapters' weights, as `precision` stores weights ("weight") or "fp32" (PEFT's
