@@ -40,12 +40,13 @@ def products(
     multiplication each have their share of its columns. first: the layer's input needs no gradient, as nothing before
     it is trained."""
     seconds, width = {}, job.recipe.width("compute")
-    small = {matrix.name for matrix in adapted(job.shape, job.recipe, kind.experts, job.layout.tp)}
+    adapts = job.recipe.adapter != "none"
+    small = {m.name for m in adapted(job.shape, job.recipe, kind.experts, job.layout.tp)} if adapts else set()
     for group in _groups(job, cut, half, kind):
         size = group.rows, sum(group.columns), group.depth, width, group.experts
         forward, (backward, weights) = rank.rates.matmul(*size), rank.rates.backward(*size)
         free = first and group.reads == "attention input"
-        if job.recipe.adapter != "none":
+        if adapts:
             forward, backward, weights = forward, 0.0 if free else backward - weights, 0.0
         columns = sum(n for name, n in zip(group.names, group.columns, strict=True) if name in small)
         if columns:
