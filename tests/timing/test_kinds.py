@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import ceil, fsum
 
 import pytest
-from cases import each
+from cases import each, over
 from repo import ROOT
 
 from scaleout.collectives.job import block_of, replica_collectives, traffic
@@ -55,6 +55,15 @@ def test_a_window_leaves_out_the_scores_before_it():
     assert block(sliding).forward.attention == pytest.approx(forward, rel=1e-12)
     assert block(without(sliding, window=T)).forward == block(full).forward
     assert block(sliding).forward.matmul == block(full).forward.matmul
+
+
+@over(name=["Mistral 7B v0.1", "Gemma 3 4B, its text model", "OLMo 3 7B", "gpt-oss 20B"], seq=[1024, 4096, 16_384],
+      program=[name for name, one in PROGRAMS.items() if one.windows])  # fmt: skip
+def test_a_window_is_never_slower(name, seq, program):
+    """And the shorter one never slower than the longer, in programs that leave out what lies before it."""
+    one = job(name, program, seq)
+    seconds = [step(without(one, window=window)).seconds for window in (128, 1000, 4096, 10**6, None)]
+    assert seconds == sorted(seconds) and seconds[-1] == seconds[-2]
 
 
 def test_layers_of_two_kinds_are_priced_as_their_mean():
