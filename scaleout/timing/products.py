@@ -115,7 +115,7 @@ def core_seconds(job: Job, rank: Machine, cut: Block, kind: Kind) -> tuple[tuple
     cp, rates, latent = job.layout.cp, rank.rates, job.shape.features.latent
     head = latent.nope + latent.rope if latent else job.shape.d
     flops = 2 * cut.scores * (head + (latent.value if latent else head))
-    if job.recipe.attention == "sdpa":
+    if job.recipe.attention != "naive":
         heads = cut.scores / (job.seq // cp) ** 2 / cp  # of whole sequences
         share = attended(job.seq, kind.window)
         masked = (share < 1 or bool(latent)) and not job.program.windows
