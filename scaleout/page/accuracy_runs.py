@@ -26,7 +26,8 @@ PROJECTS = {"fms-acceleration 2024-11": "IBM fms-acceleration: Mistral 7B, Llama
             "fms-acceleration granite": "IBM fms-acceleration: PowerLM 3B", "fsdp_qlora": "Answer.AI fsdp_qlora",
             "qwen": "Qwen: 1.8B to 72B", "torchtune": "torchtune: Llama 3.1 and 3.2",
             "automodel": "NVIDIA NeMo AutoModel",
-            "dgxc fine-tuning": "NVIDIA dgxc-benchmarking: Llama 3", "nanogpt": "nanoGPT: GPT-2 124M"}  # fmt: skip
+            "dgxc fine-tuning": "NVIDIA dgxc-benchmarking: Llama 3", "nanogpt": "nanoGPT: GPT-2 124M",
+            "lit-gpt": "lit-gpt: Llama 2"}  # fmt: skip
 WORST = 12
 
 
@@ -165,7 +166,7 @@ def tables(grouped: Callable) -> dict[str, Callable[[], str]]:
     """The tables by the word after `{accuracy}`; grouped: as in `accuracy`, which imports this module."""
     return {
         "runs": lambda: grouped("What is trained", method, ORDER, runs("seconds")),
-        "run-projects": lambda: grouped("Project", project, PROJECTS.values(), runs("seconds")),
+        "run-projects": lambda: grouped("Project", project, list(PROJECTS.values())[:-1], runs("seconds")),
         "run-worst": lambda: worst(runs("seconds"), "seconds", "s"),
         "run-memory": memory,
         "families": families,
