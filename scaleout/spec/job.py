@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from scaleout.spec import checks, job_checks, mesh
+from scaleout.spec.adapters import adapter_parameters, nf4_bytes, quantized
 from scaleout.spec.devices import DEVICES, Device
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS, Program, program
@@ -72,8 +73,10 @@ class Job:
 
     @property
     def stream_bytes(self) -> int:
-        """Of a number of the residual stream: autocast leaves it in fp32, `fully_shard`'s mixed precision does not."""
-        return self.recipe.width("compute" if self.sharded else "stream")
+        """Of a number of the residual stream: autocast leaves it in fp32, `fully_shard`'s mixed precision does not, nor
+        do frozen weights in 16 bits."""
+        frozen = self.recipe.adapter != "none" and self.recipe.unquantized == "compute"
+        return self.recipe.width("compute" if self.sharded or frozen else "stream")
 
     @property
     def dtype(self) -> str:
@@ -105,6 +108,19 @@ class Job:
     def rank_parameters(self, rank: int = 0) -> int:
         """Parameters on one rank of the pipeline, before ZeRO."""
         return stage_parameters(self.shape, self.layout, rank, sum(self.rank_stages(rank)))
+
+    def trained_parameters(self, rank: int = 0) -> int:
+        """Those of them with a gradient, which replicas reduce and the optimizer steps: all, or the adapters'."""
+        if self.recipe.adapter == "none":
+            return self.rank_parameters(rank)
+        return round(sum(self.rank_stages(rank)) * adapter_parameters(self.shape, self.recipe, self.layout.tp))
+
+    def weight_bytes(self, parameters: float, blocks: float) -> float:
+        """Bytes of so many weights, of which `blocks` layers', as replicas gather them: in the dtype that is computed
+        in, or in NF4."""
+        width = self.recipe.width("compute")
+        in_4_bits = blocks * quantized(self.shape, self.recipe, self.layout.tp)
+        return parameters * width - in_4_bits * (width - nf4_bytes(self.recipe))
 
     @property
     def sharded(self) -> bool:
@@ -178,6 +194,9 @@ class Job:
         ]
         if self.recipe.checkpointing != "none":
             phrases.append(f"{self.recipe.checkpointing} recomputation")
+        if self.recipe.adapter != "none":
+            name = {"lora": "LoRA", "qlora": "QLoRA"}[self.recipe.adapter]
+            phrases.append(f"{name} of rank {self.recipe.adapter_rank}")
         return "; ".join(phrases)
 
     def to_json(self) -> str:

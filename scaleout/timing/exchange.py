@@ -7,18 +7,22 @@ and waits for those before it. `ddp` and `fsdp` lay both out on lanes. `pipeline
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache, partial
 from math import fsum
 from typing import NamedTuple
 
+from scaleout.spec.adapters import adapted, adapter_parameters, gradient_bytes
+from scaleout.spec.blocks import kinds, layer_elements, layers_parameters
 from scaleout.spec.job import Job
+from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding, stand_in_units, units
-from scaleout.spec.slices import block_parameters, slice_linears, table_parameters
+from scaleout.spec.slices import table_parameters
 from scaleout.spec.transformer import Shape, total_parameters
 from scaleout.timing import calibrated
 from scaleout.timing.compute import Work
 from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, Layer, Timeline, ddp_step
-from scaleout.timing.fsdp import FsdpTimeline, first_pass, fsdp_step, pieces
+from scaleout.timing.fsdp import FsdpTimeline, Piece, first_pass, fsdp_step, pieces
 from scaleout.timing.fsdp_short import ShortTimeline, looks_ahead, placed, steady
 from scaleout.timing.machine import Machine
 from scaleout.timing.pipeline_exchange import bucket_parameters
@@ -41,20 +45,41 @@ def layers(job: Job, work: tuple[Work, Work, Work], blocks: int | None = None) -
     them, all where None.
 
     A norm's gradient goes with the matrix after it, the last norm's and the head's with the head; a tied head has none
-    of its own: the embedding's is complete when the first end's backward is.
+    of its own: the embedding's is complete when the first end's backward is. Under adapters theirs are all there are.
     """
     tables = table_parameters(job.shape, job.layout, 0)
     head = tables.get("head", 0) + tables.get("norm", 0)
     ends = sum(tables.values()) - head, head
-    return _layers(job.shape, job.layout.tp, job.recipe.gradient_bytes, work, ends, blocks or job.shape.layers)
+    if job.recipe.adapter != "none":
+        ends = 0, 0
+    return _layers(job.shape, job.layout.tp, job.recipe, work, ends, blocks or job.shape.layers)
+
+
+def trained_elements(shape: Shape, tp: int, recipe: Recipe, first: str) -> dict[str, float]:
+    """Parameters with a gradient of the mean layer, by matrix: its own, with norms and biases at the first one, or
+    those of its adapter."""
+    if recipe.adapter == "none":
+        counts = {name: whole(elements) for name, elements in layer_elements(shape, tp).items()}
+        counts[first] += whole(layers_parameters(shape, tp) / shape.layers) - sum(counts.values())
+        return counts
+    counts = dict.fromkeys(layer_elements(shape, tp), 0.0)
+    for kind in kinds(shape):
+        for matrix in adapted(shape, recipe, kind.experts, tp):
+            share = kind.layers / shape.layers
+            counts[matrix.name] += share * recipe.adapter_rank * (matrix.depth + matrix.columns)
+    return counts
+
+
+def whole(number: float) -> float:
+    """An int where it is one."""
+    return int(number) if number == int(number) else number
 
 
 @lru_cache(maxsize=64)  # the same whatever the number of ranks: a curve asks for it at each
-def _layers(shape: Shape, tp: int, width: int, work: tuple[Work, Work, Work], ends: tuple[int, int], blocks: int):
+def _layers(shape: Shape, tp: int, recipe: Recipe, work: tuple[Work, Work, Work], ends: tuple[int, int], blocks: int):
     block, first, last = work
-    counts = {name: rows * columns for name, (rows, columns) in slice_linears(shape, tp).items()}
-    counts[block.matrices[0][0]] += block_parameters(shape, tp) - sum(counts.values())  # norms and biases
-    context = block.context
+    width, context = gradient_bytes(recipe), block.context
+    counts = trained_elements(shape, tp, recipe, block.matrices[0][0])
     rows = [
         (name, forward + context[0] * (name == "v"), backward + context[1] * (name == "v"), counts[name] * width)
         for name, forward, backward in block.matrices
@@ -125,7 +150,7 @@ def weights(job: Job, rank: Machine, forward: float) -> tuple[float, float]:
     next forward where the program overlaps the two: (exposed, all of them)."""
     if not job.layout.zero or job.layout.replicas == 1:
         return 0.0, 0.0
-    seconds = rank.data("all_gather", job.rank_parameters() * job.recipe.width("compute"))
+    seconds = rank.data("all_gather", job.trained_parameters() * job.recipe.width("compute"))
     if not job.program.weight_overlap:
         return seconds, seconds
     return seconds - (1 - job.program.contention) * min(seconds, forward), seconds
@@ -169,9 +194,11 @@ def one_pass(
     replicas, disk = job.replicas, job.replicas.offload_to == "nvme"
     share = job.rank_parameters() / total_parameters(job.shape) if job.layout.tp > 1 else 1.0
     cut, _ = stand_in_units(job.shape, sharding, blocks, middle)
-    copies = partial(copied, rank.rates.moved, replicas.reshard is not False, share)
+    adapters = adapter_shares(job)
+    copies = partial(copied, rank.rates.moved, replicas.reshard is not False, share, adapters)
+    whole = pieces(layers(job, work, blocks), cut, sharding, job.recipe.checkpointing, copies)
     line = fsdp_step(
-        pieces(layers(job, work, blocks), cut, sharding, job.recipe.checkpointing, copies),
+        with_adapters(whole, adapters),
         lambda size: rank.shards("all_gather", share * size),
         lambda size: rank.shards("reduce_scatter", share * size),
         reshard=replicas.reshard,
@@ -189,10 +216,52 @@ def one_pass(
 
 
 def copied(
-    moved: Callable[[float], float], twice: bool, share: float, name: str, gather_bytes: float, reduce_bytes: float
+    moved: Callable[[float], float],
+    twice: bool,
+    share: float,
+    adapters: tuple[float, float] | None,
+    name: str,
+    gather_bytes: float,
+    reduce_bytes: float,
 ) -> tuple[float, float]:
     """FSDP's own copies, in forward and in backward: a gathered unit is read and written once more, from the message
     into the parameters, and a gradient on its way into the reduce-scatter. moved: seconds by bytes of memory; twice:
-    units but the root are gathered in the backward too; share: of the bytes that is on this rank."""
-    gathered = moved(share * gather_bytes)
-    return 2 * gathered, (3 if twice and name else 1) * gathered + moved(share * reduce_bytes)
+    units but the root are gathered in the backward too; share: of the bytes that is on this rank; adapters: as
+    `adapter_shares` has them."""
+    gathering, reducing = of_unit(adapters, name)
+    gathered, reduced = moved(share * gathering * gather_bytes), moved(share * reducing * reduce_bytes)
+    return 2 * gathered, (3 if twice and name else 1) * gathered + reduced
+
+
+def adapter_shares(job: Job) -> tuple[float, float] | None:
+    """A block's bytes that are gathered and that are reduced, relative to a block that is trained whole: its weights as
+    they are stored with those of its adapters, and the gradients of these alone. None where there are no adapters."""
+    if job.recipe.adapter == "none":
+        return None
+    shape, tp, width = job.shape, job.layout.tp, job.recipe.width("compute")
+    layer, added = layers_parameters(shape, tp) / shape.layers, adapter_parameters(shape, job.recipe, tp)
+    return (job.weight_bytes(layer, 1) / width + added) / layer, added / layer
+
+
+def of_unit(adapters: tuple[float, float] | None, name: str) -> tuple[float, float]:
+    """The same of a unit: the root, which has no name, is gathered whole and has no gradient."""
+    if adapters is None:
+        return 1.0, 1.0
+    return adapters if name else (1.0, 0.0)
+
+
+def with_adapters(units: tuple[Piece, ...], adapters: tuple[float, float] | None) -> tuple[Piece, ...]:
+    """Units whose weights are gathered with those of their adapters, and of which these alone have gradients."""
+    if adapters is None:
+        return units
+    shares = {piece.name: of_unit(adapters, piece.name) for piece in units}
+    return tuple(
+        replace(
+            piece,
+            gather_bytes=shares[piece.name][0] * piece.gather_bytes,
+            reduce_bytes=shares[piece.name][1] * piece.reduce_bytes,
+            shard_bytes=shares[piece.name][1] * piece.shard_bytes,
+            host_bytes=shares[piece.name][0] * piece.host_bytes,
+        )
+        for piece in units
+    )

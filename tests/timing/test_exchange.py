@@ -131,9 +131,9 @@ def test_copies_of_units():
     """A gathered unit is read and written again; backward gathers it once more, and copies its gradients."""
     moved = machine.from_datasheet(SEVEN).rates.moved
     each, sent = moved(4e9), moved(8e9)
-    assert exchange.copied(moved, True, 1.0, "", 4e9, 8e9) == pytest.approx((2 * each, each + sent))
-    assert exchange.copied(moved, True, 1.0, "blocks.0", 4e9, 8e9) == pytest.approx((2 * each, 3 * each + sent))
-    assert exchange.copied(moved, False, 0.5, "blocks.0", 8e9, 16e9) == pytest.approx((2 * each, each + sent))
+    assert exchange.copied(moved, True, 1.0, None, "", 4e9, 8e9) == pytest.approx((2 * each, each + sent))
+    assert exchange.copied(moved, True, 1.0, None, "blocks.0", 4e9, 8e9) == pytest.approx((2 * each, 3 * each + sent))
+    assert exchange.copied(moved, False, 0.5, None, "blocks.0", 8e9, 16e9) == pytest.approx((2 * each, each + sent))
 
 
 def test_passes_without_synchronisation():
