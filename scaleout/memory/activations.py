@@ -172,6 +172,11 @@ class Sizes:
         return self.recipe.operations == "transformers"
 
     @cached_property
+    def megatron(self) -> bool:
+        """Whether the modules are those of Megatron-LM with Transformer Engine: see memory/megatron.py."""
+        return self.recipe.operations == "megatron"
+
+    @cached_property
     def input_copies(self) -> tuple[int, int]:
         """How many copies of the inputs of q, k and v, and of up and gate, are saved: autocast casts once for each
         matrix that reads one. GPT-2 of transformers has q, k and v in one matrix."""
@@ -182,7 +187,10 @@ class Sizes:
     @cached_property
     def activation_kept(self) -> int:
         """What the activation function saves: its input, with a gate both factors too. GELU of transformers' GPT-2 is
-        0.5 x (1 + tanh(...)), and saves its input, the tanh and both factors."""
+        0.5 x (1 + tanh(...)), and saves its input, the tanh and both factors; Megatron's gated one is one kernel, which
+        saves its two inputs."""
+        if self.megatron:
+            return (2 if self.shape.gated_mlp else 1) * self.f
         return (3 if self.shape.gated_mlp else 4 if self.transformers else 1) * self.f
 
     @cached_property
@@ -265,13 +273,16 @@ def qk_norm_kept(z: Sizes) -> int:
 
 def tables(z: Sizes) -> int:
     """Cosines and sines of rotary positions, once for Q and once for K."""
-    return 4 * z.seq * (z.shape.d // 2) * z.e if z.shape.positions == "rotary" and not z.transformers else 0
+    shared = z.transformers or z.megatron
+    return 4 * z.seq * (z.shape.d // 2) * z.e if z.shape.positions == "rotary" and not shared else 0
 
 
 def relaid(z: Sizes) -> int:
     """Rotary positions leave Q with heads outermost; so is fused attention's output then, and the projection that
-    follows keeps a copy of its own. One head on a rank has no order to change; transformers keeps tokens outermost."""
-    return z.q if z.shape.positions == "rotary" and z.shape.heads > z.layout.tp and not z.transformers else 0
+    follows keeps a copy of its own. One head on a rank has no order to change; transformers and Megatron keep tokens
+    outermost."""
+    outermost = z.transformers or z.megatron
+    return z.q if z.shape.positions == "rotary" and z.shape.heads > z.layout.tp and not outermost else 0
 
 
 def core_kept(z: Sizes) -> int:

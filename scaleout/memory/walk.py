@@ -12,6 +12,7 @@ from scaleout.memory.activations import Sizes, block_kept, copies_kept
 from scaleout.memory.backward import Backward
 from scaleout.memory.forward import forward, passing_forward
 from scaleout.memory.loss import head, kept_in_flight, logits, loss
+from scaleout.memory.megatron import placeholders
 from scaleout.memory.states import bucket_bytes, tensor_sizes
 from scaleout.memory.tape import Tape
 
@@ -25,6 +26,7 @@ def walk(z: Sizes, states: dict[str, int]) -> Tape:
     waiting = kept_in_flight(z) if z.last else {}
     for kind, size in waiting.items():
         tape.hold(kind, size)
+    tape.hold("gradients", placeholders(z))
     _forward(z, tape)
     if z.last:
         loss(z, tape)
@@ -123,7 +125,7 @@ def update(z: Sizes, states: dict[str, int]) -> tuple[int, ...]:
     beside the one before. torch keeps the denominator in the dtype of the weights that it steps.
     """
     widened = states["master"] if z.recipe.main_gradients == "none" else 0
-    if z.recipe.optimizer != "adamw":
+    if z.recipe.optimizer != "adamw" or z.megatron:
         return (widened,)
     denominator = states["optimizer"] // 2  # as large as one of the two averages, and split with them
     if z.recipe.foreach:

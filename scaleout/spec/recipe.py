@@ -16,7 +16,7 @@ CHOICES = {
     "main_gradients": ("none", "instead", "beside"),
     "buckets": ("none", "beside", "views"),
     "loss": ("eager", "fused", "chunked"),
-    "operations": ("book", "transformers"),
+    "operations": ("book", "transformers", "megatron"),
 }
 
 # Bytes for one number of each role: stored weight, fp32 master copy, stored gradient, what a matrix product reads
@@ -50,7 +50,8 @@ class Recipe:
         torch.nn.functional.linear_cross_entropy and Liger's, which make the gradients in the forward).
     operations: whose modules the blocks are: the "book"'s, whose norms and activations save what one kernel needs, or
         those of Hugging Face's "transformers", whose RMS norm keeps its input in fp32 beside what it normalised, whose
-        GPT-2 has GELU in several operations, and which makes the tables of rotary positions once.
+        GPT-2 has GELU in several operations, and which makes the tables of rotary positions once; or those of
+        "megatron", Megatron-LM with Transformer Engine, whose kernels are fused (memory/megatron.py).
     adapter: "none", "lora" (arXiv 2106.09685) or "qlora" (arXiv 2305.14314) of adapter_rank on every linear layer.
 
     Raises ValueError, in one line, for a value that is none of these.
