@@ -250,7 +250,8 @@ class Backward:
         others = vector_parameters(z.shape, z.layout.tp) - 2 * n if name == "norm1" else 0  # a variant's other norms
         weights = (n + others) * self.width if self.trains else 0
         # the RMS norm's backward is written in fp32 steps, with two tensors at a time: parallel/norm.py
-        scratch = 0 if z.shape.norm == "layernorm" or z.megatron else z.wide32 * (1 if z.r == 4 else 2) + 4 * z.per_token
+        one_kernel = z.shape.norm == "layernorm" or z.megatron
+        scratch = 0 if one_kernel else z.wide32 * (1 if z.r == 4 else 2) + 4 * z.per_token
         t.hold("temporaries", z.x, weights, scratch)
         t.drop("temporaries", scratch)
         t.drop("activations", norm_kept(z))
