@@ -48,9 +48,8 @@ class Recipe:
         by one kernel that reads and writes them in the dtype of the matmuls ("fused": the logits and their gradient,
         as flash-attn's CrossEntropyLoss), or with the head in it, a chunk of tokens at a time ("chunked": as
         torch.nn.functional.linear_cross_entropy and Liger's, which make the gradients in the forward).
-    operations: whose modules the blocks are: the "book"'s, whose norms and activations save what one kernel needs, or
-        those of Hugging Face's "transformers", whose RMS norm keeps its input in fp32 beside what it normalised, whose
-        GPT-2 has GELU in several operations, and which makes the tables of rotary positions once; or those of
+    operations: whose modules the model has: the "book"'s, whose norms and activations save what one kernel needs, those
+        of Hugging Face's "transformers", in which they are several operations (memory/transformers.py), or those of
         "megatron", Megatron-LM with Transformer Engine, whose kernels are fused (memory/megatron.py).
     adapter: "none", "lora" (arXiv 2106.09685) or "qlora" (arXiv 2305.14314) of adapter_rank on every linear layer.
 
@@ -80,8 +79,6 @@ class Recipe:
         checks.whole("adapter_rank", self.adapter_rank)
         if self.main_gradients != "none" and self.precision != "bf16-master":
             raise ValueError(f"main_gradients need precision bf16-master, not {self.precision}")
-        if self.operations == "transformers" and self.attention != "sdpa":
-            raise ValueError(f"transformers' own operations are priced with attention sdpa, not {self.attention}")
 
     def width(self, role: str) -> int:
         """Bytes of one number in the role "weight", "master", "gradient", "compute" or "stream"."""
