@@ -38,6 +38,7 @@ class Ledger(private.TorchDispatchMode):
         self.timeline: list[tuple[str, str, dict[str, int]]] | None = [] if keep_timeline else None
         self.adds_in_place = False  # set where the gradients of weights are casts
         self.logits = 0  # elements, while a tensor of that size is the logits
+        self.names_logits = True  # else they are activations and temporaries, as in the account of transformers
         self._known = WeakIdKeyDictionary()  # storage -> [kind, bytes]
         self._most: dict[str, int] = {}
 
@@ -138,8 +139,9 @@ def on_moments(ledger: Ledger, model: torch.nn.Module, prepend: bool = False) ->
             tensor.register_hook(lambda grad: ledger.enter(moment))
 
     def head_done(module, inputs, logits) -> None:
-        ledger.logits = logits.numel()
-        ledger.claim(logits, "logits")
+        if ledger.names_logits:
+            ledger.logits = logits.numel()
+            ledger.claim(logits, "logits")
         when_gradient(logits, "head")
 
     def norm_done(module, inputs, output) -> None:

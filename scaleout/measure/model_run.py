@@ -162,9 +162,11 @@ class Run:
                 s=self.s, model=self.training.model, optimizer=self.training.optimizer, hand=None, buckets={}
             )
             with fsdp_ledger.watch(way, *batch, prepend=True) as seen:
+                seen.names_logits = not self.o.theirs
                 yield seen
             return
         with ledger.watch(self.training, *batch) as seen:
+            seen.names_logits = not self.o.theirs
             for bucket in self.replicas.look.buckets.values():
                 seen.claim(bucket, "gradients")
             yield seen
@@ -194,7 +196,8 @@ def predicted(o: Options, world: int) -> tuple[Account | None, str]:
         found = account(o.shape, o.micro_batch, o.seq, recipe, layout, sharding=o.sharding(world))
     except ValueError as error:
         return None, str(error)
-    return found, "; ".join(unpriced(o.shape, o.seq)) if o.theirs else ""
+    missing = [*unpriced(o.shape, o.seq)] if o.theirs else []
+    return found, "; ".join(missing + ["what PEFT keeps of adapters"] * (o.recipe.adapter != "none"))
 
 
 def refuse(lab: runner.Lab) -> bool:

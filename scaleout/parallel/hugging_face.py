@@ -74,7 +74,9 @@ def make(config: Mapping[str, Any], recipe: Recipe, device: torch.device | str =
     with torch.device(device):
         net = transformers.AutoModelForCausalLM.from_config(settings, attn_implementation=kernel, dtype=stored)
     if recipe.checkpointing == "full":
-        net.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        # by its name since transformers 5.24, or before
+        enable = getattr(net, "activation_checkpointing_enable", None) or net.gradient_checkpointing_enable
+        enable({"use_reentrant": False})
     if recipe.adapter != "none":
         net = adapted(net, recipe)
     return Model(net.train(), Shape.from_config(config))
