@@ -189,12 +189,8 @@ def trained(program: Program, layout: Layout, recipe: Recipe) -> Recipe:
     Accelerate's `--mixed-precision bf16` keeps fp32 weights: whole ones are trained under autocast, with DDP's buckets
     beside the gradients; its FSDP computes and reduces in bf16, as bf16-master without main gradients is sharded
     (utils/dataclasses.py, `set_mixed_precision`: param_dtype and reduce_dtype). The modules are those of transformers.
-    Megatron-LM's are its own with Transformer Engine, fp32 main gradients and fused attention.
     """
-    framework = RUNS.get(program.name)
-    if framework is MEGATRON and recipe.main_gradients == "instead" and recipe.attention == "sdpa":
-        return replace(recipe, operations="megatron")
-    if framework is not ACCELERATE or recipe.precision not in ("bf16-master", "autocast-bf16"):
+    if RUNS.get(program.name) is not ACCELERATE or recipe.precision not in ("bf16-master", "autocast-bf16"):
         return recipe
     sharded = layout.zero == 3
     return replace(
