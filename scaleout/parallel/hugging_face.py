@@ -69,6 +69,8 @@ def make(config: Mapping[str, Any], recipe: Recipe, device: torch.device | str =
     settings = transformers.AutoConfig.for_model(**config | {"use_cache": False})
     for key in filter(DROPOUT.fullmatch, settings.to_dict()):
         setattr(settings, key, 0.0)
+    if (settings.pad_token_id or 0) >= settings.vocab_size:  # the family's, of a larger vocabulary
+        settings.pad_token_id = None
     stored = torch.bfloat16 if recipe.width("compute" if recipe.adapter != "none" else "weight") == 2 else torch.float32
     kernel = KERNELS.get(recipe.attention, recipe.attention)
     with torch.device(device):
