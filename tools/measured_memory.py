@@ -21,11 +21,12 @@ LARGER = {"torchtitan 2024-12": int(96e9)}
 # What a program keeps where a series says it. dgxc: NeMo fuses the loss (cross_entropy_loss_fusion), and its 340B has
 # gradients and AdamW's states in bf16 and no master copy (optim.dtype and grad_sync_dtype of dgxc-benchmarking,
 # nemotron/nemotron4-340b-synth.yaml at 8f5cbb3). KempnerForge casts the model to bf16 before it makes the optimizer
-# (distributed/parallel.py at 01b461a, build_parallel_model), and reduces after the last micro-batch (training/grad.py).
+# (distributed/parallel.py at 01b461a, build_parallel_model), reduces after the last micro-batch (training/grad.py), and
+# updates in one kernel.
 KEPT = {
     ("dgxc", ""): {"loss": "fused"},
     ("dgxc", "nvidia 340B"): {"precision": "bf16", "main_gradients": "none"},
-    ("kempner", ""): {"precision": "bf16", "main_gradients": "none", "every_pass": False},
+    ("kempner", ""): {"precision": "bf16", "main_gradients": "none", "every_pass": False, "fused_update": True},
 }
 # torchtitan's selective recomputation by operation keeps attention's output and every second matmul's, from the first
 # (torchtitan/parallelisms/parallelize_llama.py at 9dec370, _apply_ac_to_transformer_block): Q, V, the gate and down.
@@ -42,7 +43,7 @@ def peak(row: Row) -> int:
         if row.series.startswith(series) and row.name.startswith(model):
             changes |= kept
     if row.job.program.name == "megatron":
-        changes["operations"] = "megatron"
+        changes |= {"operations": "megatron", "fused_update": True}
     return fullest(row.job.other(**changes)).peak_bytes
 
 

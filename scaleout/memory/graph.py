@@ -232,7 +232,7 @@ class Graph:
         tape = self.tape
         if node.event is not None:
             node.event()
-        elif node.number == 0:
+        elif not node.edges:
             self._kept(gradient)
         if node.frame is not None:
             self._take(node, node.frame)

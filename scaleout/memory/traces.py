@@ -56,7 +56,7 @@ class Steps:
         self.layers = layer_kinds(z.shape, z.seq)[: z.chunk_layers]
         others = tuple(dict.fromkeys(self.layers[1:]))
         self.simulated = {kind: i + 1 for i, kind in enumerate(others)}
-        self.parts = _recorded(_alike(z), (self.layers[0], *others), z.copied)
+        self.parts = _recorded(_alike(z), (self.layers[0], *others), z.copied or z.frozen)
 
     def __getitem__(self, part: Hashable) -> Part:
         return self.parts[part]
@@ -91,14 +91,17 @@ _AS = {(True, True): (1, 0), (True, False): (2, 0), (False, True): (2, 1), (Fals
 def _alike(z: Sizes) -> Sizes:
     """One for all ranks and recipes whose steps of a micro-batch are the same."""
     pp, stage = _AS[z.first, z.last]
-    recipe = replace(z.recipe, optimizer="sgd", foreach=True, gradients="fresh", main_gradients="none", buckets="none")
+    recipe = replace(
+        z.recipe, optimizer="sgd", foreach=True, fused_update=False, paged=False, activation_offload=False,
+        gradients="fresh", main_gradients="none", buckets="none",
+    )  # fmt: skip
     return Sizes(replace(z.shape, layers=pp), z.batch, z.seq, recipe, Layout(tp=z.layout.tp, pp=pp), stage)
 
 
 @lru_cache(maxsize=256)
 def _recorded(z: Sizes, layers: tuple[str, ...], copies: bool) -> dict[Hashable, Part]:
     tape = Recorder()
-    graph = Graph(tape, z.auto, copies)
+    graph = Graph(tape, z.recipe.autocast, copies)
     result = Model(z, graph, layers).forward()
     tape.mark("loss")
     node, size = result.node, result.bytes

@@ -7,12 +7,14 @@ names where they keep a tensor alive. Families differ by `Modules`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import NamedTuple
 
+from scaleout.memory import adapters
 from scaleout.memory.activations import Sizes
 from scaleout.memory.forward import PATHS
-from scaleout.memory.graph import PASSED, REDUCED, Graph, Storage, Tensor
+from scaleout.memory.graph import LAST, PASSED, REDUCED, Graph, Storage, Tensor
+from scaleout.memory.loss import CHUNKS
 
 FULL, SLIDING = "full", "sliding"
 
@@ -64,7 +66,7 @@ class Model:
         self.z, self.graph, self.tape, self.layers = z, graph, graph.tape, layers
         self.modules = MODULES[z.shape.features.family or ("llama" if z.shape.gated_mlp else "gpt2")]
         self.trains = z.recipe.adapter == "none"
-        self.width = z.recipe.width("weight") if self.trains else z.e  # of the model's own weights
+        self.width = z.recipe.width("weight") if self.trains else z.r  # of the model's own weights
         self.caches: list[list[Tensor]] = []  # autocast's copies of weights, by layer
         # sdpa has no cap of scores, and transformers takes eager attention for a model with one
         self.eager = z.recipe.attention == "naive" or "scores" in z.shape.features.caps
@@ -89,7 +91,8 @@ class Model:
         storage = Storage(self.tape, "weights", w.count * z.e if self.graph.copies else 0)
         edges = [(w.node, w.bytes, w.bytes)] if w.node else []
         copy = Tensor(storage, w.count, z.e, self.graph._node(edges, ()))
-        self.graph.cache.append(copy)
+        if w.node:  # autocast caches copies of weights that are trained
+            self.graph.cache.append(copy)
         return copy
 
     def mul(self, a: Tensor, b: Tensor) -> Tensor:
@@ -109,16 +112,15 @@ class Model:
         """A product with a number."""
         return self.graph.apply([x], x.count, x.width)
 
-    def matrix(self, x: Tensor, w: Tensor, columns: int, bias: bool = False, scratch: int = 0) -> Tensor:
-        """x W^T, and a bias of so many columns; the gradients of the input and of the weights are views. scratch:
-        bytes that its backward has in passing."""
+    def matrix(self, x: Tensor, w: Tensor, columns: int, bias: bool = False) -> Tensor:
+        """x W^T, and a bias of so many columns; the gradients of the input and of the weights are views."""
         x, w = self.half(x), self.half_weight(w)
         saved = [other for one, other in ((w, x), (x, w)) if one.node]
         count = x.count // (w.count // columns) * columns
         inputs, firsts = [x, w], [x.bytes, w.bytes]
         if bias and self.trains:
             inputs, firsts = [self.graph.weight(columns, self.width), x, w], [REDUCED, *firsts]
-        return self.graph.apply(inputs, count, self.z.e, saved, firsts=firsts, scratch=scratch, views=True)
+        return self.graph.apply(inputs, count, w.width, saved, firsts=firsts, views=True)
 
     def linear(self, x: Tensor, *names: str) -> Tensor:
         """A matrix product of a block, with one matrix or several beside each other."""
@@ -127,26 +129,19 @@ class Model:
             self.tape.pre_forward(path)
             x = self.graph.hook(x, partial(self.tape.post_backward, path))
         rows, columns = z.matrices[names[0]][0], sum(z.matrices[name][1] for name in names)
-        w = self.graph.weight(rows * columns, z.e if z.frozen else self.width, self.trains)
-        unpacked = w.bytes if z.recipe.adapter == "qlora" else 0
-        self.tape.passing("temporaries", unpacked)
-        result = self.matrix(x, w, columns, z.shape.has_bias(names[0]), unpacked)
+        bias = z.shape.has_bias(names[0])
         if z.frozen:
-            result = self.adapted(x, result, rows, columns)
+            result = adapters.linear(self, x, rows, columns, names, bias)
+        else:
+            result = self.matrix(x, self.graph.weight(rows * columns, self.width), columns, bias)
         for path in reversed(paths):
             self.tape.post_forward(path)
             result = self.graph.hook(result, partial(self.tape.pre_backward, path))
         return result
 
-    def adapted(self, x: Tensor, result: Tensor, rows: int, columns: int) -> Tensor:
-        """LoRA's two matrices beside one that is frozen (peft/tuners/lora/layer.py)."""
-        rank, width = self.z.recipe.adapter_rank, self.z.recipe.width("weight")
-        narrow = self.matrix(x, self.graph.weight(rank * rows, width), rank)
-        return self.add(result, self.scaled(self.matrix(narrow, self.graph.weight(rank * columns, width), columns)))
-
-    def dropout(self, x: Tensor) -> Tensor:
-        """native_dropout: what is left, and a mask of a byte for each number."""
-        if not self.z.recipe.dropout:
+    def dropout(self, x: Tensor, probability: float | None = None) -> Tensor:
+        """native_dropout: what is left, and a mask of a byte for each number, which alone is saved."""
+        if not (self.z.recipe.dropout if probability is None else probability):
             return x
         return self.graph.apply([x], x.count, x.width, beside=x.count)
 
@@ -524,8 +519,9 @@ class Model:
         hidden_states = self.model()
         if not self.z.last:
             return hidden_states
-        if self.z.recipe.loss == "chunked":
-            return self.chunked_loss(hidden_states)
+        if self.z.recipe.loss.startswith("chunked"):
+            chunked = self.chunked_loss if self.z.recipe.loss == "chunked" else self.loss_by_chunks
+            return chunked(hidden_states)
         tape, z = self.tape, self.z
         tape.pre_forward("head")
         x = self.graph.hook(hidden_states, partial(tape.post_backward, "head"))
@@ -581,3 +577,17 @@ class Model:
         self.tape.passing("temporaries", *(gradient.size for gradient in gradients))
         self._head_begins()
         gradients.clear()
+
+    def loss_by_chunks(self, x: Tensor) -> Tensor:
+        """The head by parts of the tokens, and then their losses (memory/loss.py, "chunked-logits")."""
+        z, g, tape = self.z, self.graph, self.tape
+        tape.pre_forward("head")
+        x = g.hook(x, partial(tape.post_backward, "head"))
+        w = self._head_weight()
+        if w.node and w.node.number == LAST:  # its gradient is complete when those of all chunks are there
+            w.node.number = g.numbers + 0.5
+        logits = [self.matrix(g.part(x, x.count // CHUNKS), w, z.vocab) for _ in range(CHUNKS)]
+        logits[-1] = g.hook(logits[-1], self._head_begins)
+        tape.post_forward("head")
+        losses = [g.apply([chunk], 1, 4, [chunk], firsts=[chunk.bytes]) for chunk in logits]
+        return reduce(self.add, losses)

@@ -32,6 +32,8 @@ def recipes(count: int = 40) -> list[Recipe]:
             chosen["main_gradients"] = "none"
         if chosen["attention"] != "sdpa":
             chosen["operations"] = "book"
+        if chosen["main_gradients"] != "none" or chosen["buckets"] != "none":
+            chosen["gradients"] = "fresh" if chosen["gradients"] == "released" else chosen["gradients"]
         out.append(Recipe(**chosen, foreach=dice.random() < 0.5, dropout=dice.choice((0.0, 0.1))))
     return out
 
@@ -248,6 +250,12 @@ REFUSED = [
     (lambda: Recipe(dropout=float("nan")), "dropout must be a number from 0 up to but not including 1, not nan"),
     (lambda: Recipe(dropout=1), "dropout must be a number from 0"),
     (lambda: Recipe(adapter="lora", adapter_rank=0), "adapter_rank must be a whole number of at least 1, not 0"),
+    (lambda: Recipe(adapter="lora", adapter_targets="q+w"), "adapter_targets must be all, attention, mlp or of q+k"),
+    (lambda: Recipe(adapter="lora", adapter_targets=7), "adapter_targets must be all, attention, mlp"),
+    (lambda: Recipe(adapter_dropout=1), "adapter_dropout must be a number from 0 up to but not including 1, not 1"),
+    (lambda: Recipe(paged=True, optimizer="sgd"), "paged states are bitsandbytes': not with optimizer sgd"),
+    (lambda: Recipe(fused_update=True, optimizer="lion"), "fused_update is AdamW's: not with optimizer lion"),
+    (lambda: Recipe(gradients="released", buckets="views"), "released gradients leave nothing to accumulate"),
     (lambda: Recipe(main_gradients="instead"), "main_gradients need precision bf16-master, not autocast-bf16"),
     (lambda: account(GPT, 0, 1), "batch must be a whole number of at least 1, not 0"),
     (lambda: account(GPT, 1, 10**9), "use at most 512"),

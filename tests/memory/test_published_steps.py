@@ -12,7 +12,6 @@ from scaleout.memory import allocator
 from scaleout.memory.accounts import account
 from scaleout.memory.activations import Sizes
 from scaleout.memory.megatron import placeholders
-from scaleout.memory.walk import update
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import CHOICES, Recipe
 from scaleout.spec.transformer import PRESETS
@@ -24,7 +23,7 @@ import measured_memory
 
 ROWS = measured.rows(context=True)
 B200 = [row for row in ROWS if row.gib]
-MEGATRON = Recipe("bf16-master", main_gradients="instead", operations="megatron")
+MEGATRON = Recipe("bf16-master", main_gradients="instead", fused_update=True, operations="megatron")
 
 
 def test_every_step_that_ran_fits_or_may_fit():
@@ -71,11 +70,6 @@ def test_a_placeholder_for_each_shape_of_weights():
     assert placeholders(Sizes(shape, 1, 4096, book, Layout())) == 0
     without = Recipe("bf16-master", operations="megatron")
     assert placeholders(Sizes(shape, 1, 4096, without, Layout())) == 0, "there is no main gradient to add to"
-
-
-def test_one_kernel_steps_all_tensors():
-    z = Sizes(PRESETS["gpt2"], 1, 128, MEGATRON, Layout())
-    assert update(z, {"master": 4, "optimizer": 8}) == (0,)
 
 
 @over(
