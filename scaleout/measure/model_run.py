@@ -80,12 +80,15 @@ class Options:
         """As the account has it. Under `fully_shard` the precision is that of what is stored: see `sharding`."""
         return Recipe(
             "fp32" if self.shard and self.precision == "autocast-bf16" else self.precision,
-            self.optimizer,
-            self.foreach,
-            self.attention,
+            optimizer=self.optimizer,
+            foreach=self.foreach,
+            attention=self.attention,
             checkpointing=self.checkpointing,
             adapter="qlora" if self.qlora else "lora" if self.lora else "none",
             adapter_rank=self.rank,
+            # PEFT's autocast_adapter_dtype and prepare_model_for_kbit_training
+            adapter_dtype="fp32" if self.precision == "bf16" else "weight",
+            unquantized="fp32" if self.qlora else "compute",
             operations="transformers" if self.theirs else "book",
         )
 
@@ -196,8 +199,7 @@ def predicted(o: Options, world: int) -> tuple[Account | None, str]:
         found = account(o.shape, o.micro_batch, o.seq, recipe, layout, sharding=o.sharding(world))
     except ValueError as error:
         return None, str(error)
-    missing = [*unpriced(o.shape, o.seq)] if o.theirs else []
-    return found, "; ".join(missing + ["what PEFT keeps of adapters"] * (o.recipe.adapter != "none"))
+    return found, "; ".join(unpriced(o.shape, o.seq)) if o.theirs else ""
 
 
 def refuse(lab: runner.Lab) -> bool:
