@@ -135,8 +135,8 @@ def rows(configs: Mapping[str, Mapping]) -> list[dict]:
     return out
 
 
-def write(configs: Mapping[str, Mapping], path: str) -> None:
-    """Measure, and write the table."""
+def write(configs: Mapping[str, Mapping], path: str, part: str = "") -> None:
+    """Measure, and write the table; of a part of a name print those rows only."""
     import transformers
 
     found = {
@@ -148,6 +148,9 @@ def write(configs: Mapping[str, Mapping], path: str) -> None:
         "seq": SEQ,
         "configs": configs,
     }
-    lines = ",\n  ".join(json.dumps(line) for line in rows(configs))
+    chosen = {name: config for name, config in configs.items() if part.lower() in name.lower()}
+    lines = ",\n  ".join(json.dumps(line) for line in rows(chosen))
+    if part:
+        return
     head = json.dumps(found, indent=1).removesuffix("\n}")
     Path(path).write_text(f'{head},\n "rows": [\n  {lines}\n ]\n}}\n')

@@ -134,7 +134,8 @@ def on_moments(ledger: Ledger, model: torch.nn.Module, prepend: bool = False) ->
     """Handles of hooks: moments hang on the gradients of three tensors, the logits, the last block's output and the
     first's input. prepend: before the hooks that are there."""
 
-    def when_gradient(tensor: torch.Tensor, moment: str) -> None:
+    def when_gradient(tensor: torch.Tensor | tuple, moment: str) -> None:
+        tensor = tensor[0] if isinstance(tensor, tuple) else tensor  # a block of Falcon's returns more than its output
         if tensor.requires_grad and ledger.moment == "forward":  # not when checkpointing runs it again
             tensor.register_hook(lambda grad: ledger.enter(moment))
 
