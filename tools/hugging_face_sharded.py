@@ -104,10 +104,15 @@ def of_account(account: FsdpAccount) -> dict[str, int]:
 
 
 def row(case: Case) -> dict:
-    """What is measured of a case and what is predicted, in bytes: at the peak, and while each block is at work."""
+    """What is measured of a case, in bytes: at the peak, and while each block is at work. Printed beside the account's,
+    which tests make again."""
     truth, account = case.measured(), case.predicted()
     seen, wanted = of_measured(truth), of_account(account)
     sharding = {name: value for name, value in asdict(case.sharding).items() if value != getattr(Sharding(), name)}
+    worst = max((wanted[name] / size - 1 for name, size in seen.items()), key=abs)
+    off, tracked = (size / truth.peak_bytes - 1 for size in (account.peak_bytes, truth.tracker))
+    words = f"{case.name:24}{case.recipe.precision:6}{case.recipe.checkpointing:6}{sharding!s:66}"
+    print(f"{words}{off:+8.2%} tracker {tracked:+.2%} block {worst:+.2%}", flush=True)
     return {
         "model": case.name,
         "precision": case.recipe.precision,
@@ -117,22 +122,8 @@ def row(case: Case) -> dict:
         "device_kind": case.device_kind,
         "measured": truth.peak_bytes,
         "tracker": truth.tracker,
-        "predicted": account.peak_bytes,
-        "blocks": {name: [seen[name], wanted.get(name)] for name in seen},
+        "blocks": seen,
     }
-
-
-def rows(configs: Mapping[str, Mapping]) -> list[dict]:
-    """A row a case, printed as it is measured."""
-    out = []
-    for case in cases(configs):
-        found = row(case)
-        worst = max((wanted / seen - 1 for seen, wanted in found["blocks"].values() if wanted), key=abs)
-        off, tracked = (found[name] / found["measured"] - 1 for name in ("predicted", "tracker"))
-        words = f"{case.name:24}{case.recipe.precision:6}{case.recipe.checkpointing:6}{found['sharding']!s:66}"
-        print(f"{words}{off:+8.2%} tracker {tracked:+.2%} block {worst:+.2%}", flush=True)
-        out.append(found)
-    return out
 
 
 def write(configs: Mapping[str, Mapping], path: str, part: str = "") -> None:
@@ -149,7 +140,7 @@ def write(configs: Mapping[str, Mapping], path: str, part: str = "") -> None:
         "configs": configs,
     }
     chosen = {name: config for name, config in configs.items() if part.lower() in name.lower()}
-    lines = ",\n  ".join(json.dumps(line) for line in rows(chosen))
+    lines = ",\n  ".join(json.dumps(row(case)) for case in cases(chosen))
     if part:
         return
     head = json.dumps(found, indent=1).removesuffix("\n}")

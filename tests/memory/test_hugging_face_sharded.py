@@ -1,9 +1,9 @@
-"""Hugging Face's models under `fully_shard`: the stored table, its predictions made again, and how far they are off."""
+"""Hugging Face's models under `fully_shard`: the error of today's account in the stored table, at the peak and by block."""
 
 import json
+from functools import cache
 from statistics import median, quantiles
 
-import pytest
 from repo import ROOT
 
 from scaleout.memory.fsdp import fsdp_account
@@ -43,26 +43,28 @@ def ninth(errors):
     return quantiles(map(abs, errors), n=10)[-1]
 
 
-@pytest.mark.parametrize(
-    "row", ROWS, ids=lambda r: f"{r['model']} {r['precision']} {r['checkpointing']} {r['sharding']}"
-)
-def test_the_predictions_are_todays(row):
-    found = account(row)
-    assert found.peak_bytes == row["predicted"]
-    assert most(found) == {name: wanted for name, (_, wanted) in row["blocks"].items()}
+@cache
+def errors():
+    """Relative errors of today's account: [of each row's peak], {(model, block): the largest of its rows}."""
+    peaks, blocks = [], {}
+    for row in ROWS:
+        found = account(row)
+        peaks.append(found.peak_bytes / row["measured"] - 1)
+        predicted = most(found)
+        assert set(predicted) == set(row["blocks"]), row
+        for name, seen in row["blocks"].items():
+            key = row["model"], name
+            blocks[key] = max(blocks.get(key, 0.0), predicted[name] / seen - 1, key=abs)
+    return peaks, blocks
 
 
 def test_the_peak_of_a_rank():
-    off = [row["predicted"] / row["measured"] - 1 for row in ROWS]
-    assert median(map(abs, off)) < 0.001 and ninth(off) < 0.01 and max(map(abs, off)) < 0.05
+    off = errors()[0]
+    assert median(map(abs, off)) < 0.001 and ninth(off) < 0.01 and max(map(abs, off)) < 0.02
 
 
 def test_every_block_in_its_forward_and_its_backward():
-    off = {
-        (row["model"], name): wanted / seen - 1
-        for row in sorted(ROWS, key=lambda row: max(abs(w / s - 1) for s, w in row["blocks"].values()))
-        for name, (seen, wanted) in row["blocks"].items()
-    }
+    off = errors()[1]
     assert len(off) > 150
     assert median(map(abs, off.values())) < 0.01 and ninth(off.values()) < 0.02 and max(map(abs, off.values())) < 0.05
     assert {key for key, error in off.items() if abs(error) > 0.02} == set(OVER)
