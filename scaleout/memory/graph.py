@@ -41,19 +41,19 @@ class Node:
     (the node that made it, bytes of the gradient as the derivative's formula makes it, bytes once it has the input's
     shape and dtype); in place of the former PASSED where the gradient of the output is passed on, or a part of it, and
     REDUCED where it is then summed or cast. views: whether the gradient is a view, to which autograd adds in a new
-    tensor. scratch: bytes beside, for the time of the formula. parts: whether the
-    gradients that arrive are of different parts of its output. saved: storages, or for an operation of a checkpointed
-    function where they will be. event: what else happens when its gradient is there.
+    tensor. scratch: bytes beside, for the time of the formula. overwrites: its gradients take the place of what it
+    saved. parts: whether the gradients that arrive are of different parts of its output. saved: storages, or for an
+    operation of a checkpointed function where they will be. event: what else happens when its gradient is there.
     """
 
-    __slots__ = ("edges", "event", "frame", "number", "parts", "saved", "scratch", "views")
+    __slots__ = ("edges", "event", "frame", "number", "overwrites", "parts", "saved", "scratch", "views")
 
     def __init__(self, number: float, edges: Sequence[tuple[Node, int, int]] = ()) -> None:
         self.number, self.edges = number, edges
         self.saved: list[Any] = []
         self.frame: Frame | None = None
         self.event: Callable[[], None] | None = None
-        self.scratch, self.views, self.parts = 0, False, False
+        self.scratch, self.views, self.parts, self.overwrites = 0, False, False, False
 
 
 class Tensor:
@@ -236,11 +236,15 @@ class Graph:
             self._kept(gradient)
         if node.frame is not None:
             self._take(node, node.frame)
+        if node.overwrites:
+            node.saved = []
         if node.scratch:
             tape.hold("temporaries", node.scratch)
         made = [Storage(tape, "temporaries", first) if first > 0 else gradient for _, first, _ in node.edges]
         if node.scratch:
             tape.drop("temporaries", node.scratch)
+        if node.frame is not None:  # what was made again is the formula's alone, other savings end with the operation
+            node.saved = []
         for i, (_, first, final) in enumerate(node.edges):
             if first not in (PASSED, final):
                 made[i] = Storage(tape, "temporaries", final)

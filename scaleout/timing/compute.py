@@ -239,7 +239,7 @@ def _core(job: Job, rank: Machine, cut: tensor.Block) -> tuple[tuple[float, floa
     """((seconds, bytes moved) forward, and backward) of attention between q, k, v and out; queries of a part of a
     sequence attend to the keys of all cp parts."""
     cp, rates = job.layout.cp, rank.rates
-    if job.recipe.attention == "sdpa":
+    if job.recipe.attention != "naive":
         heads = cut.scores / (job.seq // cp) ** 2 / cp  # of whole sequences
         forward, backward = rates.attention(cp * cut.core_flops, job.seq, job.shape.d, heads)
         return (forward, 0.0), (backward, 0.0)

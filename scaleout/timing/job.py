@@ -12,7 +12,7 @@ from functools import lru_cache
 from math import fsum, log2
 
 from scaleout.collectives.job import hop_bytes, tied_bytes
-from scaleout.memory.states import optimizer_width
+from scaleout.memory.optimizers import optimizer_width
 from scaleout.spec import checks
 from scaleout.spec.job import Job
 from scaleout.spec.pipeline import stages_of

@@ -1,4 +1,4 @@
-"""Hugging Face's models under `fully_shard`: the error of today's account in the stored table, at the peak and by block."""
+"""Hugging Face's models under `fully_shard`: today's account beside the stored table, at the peak and by block."""
 
 import json
 from functools import cache
