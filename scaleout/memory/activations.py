@@ -178,7 +178,7 @@ class Sizes:
     @cached_property
     def transformers(self) -> bool:
         """Whether the modules are those of Hugging Face's transformers, or of Lit-GPT, and not the book's."""
-        return self.recipe.operations != "book"
+        return self.recipe.operations not in ("book", "megatron")
 
     @cached_property
     def megatron(self) -> bool:
