@@ -6,7 +6,8 @@ and waits for those before it. `ddp` and `fsdp` lay both out on lanes. `pipeline
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from math import fsum
 from typing import NamedTuple
 
@@ -18,7 +19,6 @@ from scaleout.timing import calibrated
 from scaleout.timing.compute import Work
 from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, Layer, Timeline, ddp_step
 from scaleout.timing.fsdp import FsdpTimeline, first_pass, fsdp_step, pieces
-from scaleout.timing.fsdp_plan import Piece
 from scaleout.timing.fsdp_short import ShortTimeline, looks_ahead, placed, steady
 from scaleout.timing.machine import Machine
 from scaleout.timing.pipeline_exchange import bucket_parameters
@@ -76,7 +76,7 @@ def schedule(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Exchange
         return Exchange(seconds, exposed, sent, short)
     matrices = layers(job, work)
     line = _bucketed(job, rank, matrices)
-    gather, sent = weights(job, rank, fsum(matrix.forward_seconds for matrix in matrices))
+    gather, sent = weights(job, rank, fsum([matrix.forward_seconds for matrix in matrices]))
     seconds = line.seconds + gather
     exposed = max(0.0, seconds - pure) if job.layout.replicas > 1 else 0.0  # but for rounding
     return Exchange(seconds, exposed, line.communication_seconds + sent, line, gather)
@@ -167,11 +167,11 @@ def one_pass(
 ) -> FsdpTimeline:
     """The schedule of so many blocks, with the messages of the whole model."""
     replicas, disk = job.replicas, job.replicas.offload_to == "nvme"
-    share = job.rank_parameters() / total_parameters(job.shape)  # of tensor parallelism's
+    share = job.rank_parameters() / total_parameters(job.shape) if job.layout.tp > 1 else 1.0
     cut, _ = stand_in_units(job.shape, sharding, blocks, middle)
-    bare = pieces(layers(job, work, blocks), cut, sharding, job.recipe.checkpointing)
+    copies = partial(copied, rank.rates.moved, replicas.reshard is not False, share)
     line = fsdp_step(
-        with_copies(bare, rank, replicas.reshard is not False, share),
+        pieces(layers(job, work, blocks), cut, sharding, job.recipe.checkpointing, copies),
         lambda size: rank.shards("all_gather", share * size),
         lambda size: rank.shards("reduce_scatter", share * size),
         reshard=replicas.reshard,
@@ -188,23 +188,11 @@ def one_pass(
     return line if sync else first_pass(line)
 
 
-def with_copies(bare: tuple[Piece, ...], rank: Machine, twice: bool, share: float) -> tuple[Piece, ...]:
-    """FSDP's own copies: a gathered unit is read and written once more, from the message into the parameters, and a
-    gradient on its way into the reduce-scatter. twice: units but the root are gathered in the backward too."""
-    copied = []
-    for piece in bare:
-        gathered = rank.rates.moved(share * piece.gather_bytes)
-        extra = (3 if twice and piece.name else 1) * gathered + rank.rates.moved(share * piece.reduce_bytes)
-        copied.append(
-            Piece(
-                piece.name,
-                piece.forward_seconds + 2 * gathered,
-                piece.backward_seconds + extra,
-                piece.gather_bytes,
-                piece.reduce_bytes,
-                piece.shard_bytes,
-                piece.host_bytes,
-                piece.recompute_seconds,
-            )
-        )
-    return tuple(copied)
+def copied(
+    moved: Callable[[float], float], twice: bool, share: float, name: str, gather_bytes: float, reduce_bytes: float
+) -> tuple[float, float]:
+    """FSDP's own copies, in forward and in backward: a gathered unit is read and written once more, from the message
+    into the parameters, and a gradient on its way into the reduce-scatter. moved: seconds by bytes of memory; twice:
+    units but the root are gathered in the backward too; share: of the bytes that is on this rank."""
+    gathered = moved(share * gather_bytes)
+    return 2 * gathered, (3 if twice and name else 1) * gathered + moved(share * reduce_bytes)
