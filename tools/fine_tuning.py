@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 import measured
 
 from scaleout.memory.job import fullest
-from scaleout.memory.states import paged_bytes
 from scaleout.spec.devices import DEVICES
 from scaleout.spec.frameworks import trained
 from scaleout.spec.job import Job
@@ -47,9 +46,8 @@ class Run:
 
 
 def peak(run: Run) -> int:
-    """What torch allocates at the fullest moment, as the account has it. States of an optimizer that CUDA pages are not
-    torch's (bitsandbytes asks CUDA for managed memory)."""
-    return fullest(run.job).peak_bytes - paged_bytes(run.shape, run.job.recipe, run.job.layout)
+    """What torch allocates at the fullest moment, as the account has it."""
+    return fullest(run.job).peak_bytes
 
 
 def of_2024(run: Run) -> dict[str, int]:

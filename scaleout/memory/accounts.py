@@ -16,7 +16,6 @@ from scaleout.memory.states import nf4_bytes, paged_bytes, states
 from scaleout.memory.tape import KINDS, MOMENTS
 from scaleout.memory.walk import resting, walk
 from scaleout.spec import checks
-from scaleout.spec.adapters import NF4_BYTES
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.replicas import Replicas
