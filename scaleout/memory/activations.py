@@ -254,7 +254,9 @@ class Sizes:
 
 def norm_kept(z: Sizes) -> int:
     """A norm's input, and for each token the mean and deviation, or the root mean square."""
-    return z.x + (2 * z.per_token * z.r if z.shape.norm == "layernorm" else 4 * z.per_token)
+    if z.shape.norm == "layernorm":
+        return z.x + 2 * z.per_token * z.r
+    return z.x + 4 * z.per_token
 
 
 def qk_norm_kept(z: Sizes) -> int:
@@ -280,7 +282,7 @@ def relaid(z: Sizes) -> int:
 
 def core_kept(z: Sizes) -> int:
     """Attention between Q, K, V and the output projection, the projection's input included."""
-    if z.recipe.attention == "sdpa":
+    if z.recipe.attention != "naive":
         return tables(z) + 2 * z.q + 2 * z.kv + z.lse + relaid(z)
     drop = z.scores + z.scores // z.e if z.recipe.dropout else 0
     return tables(z) + 4 * z.q + z.seq**2 + z.scores + drop

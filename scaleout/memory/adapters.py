@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from scaleout.memory.graph import Storage, Tensor
 
 if TYPE_CHECKING:
-    from scaleout.memory.transformers import Model
+    from scaleout.memory.operations import Operations
 
 
-def linear(model: Model, x: Tensor, rows: int, columns: int, names: tuple[str, ...], bias: bool) -> Tensor:
+def linear(model: Operations, x: Tensor, rows: int, columns: int, names: tuple[str, ...], bias: bool) -> Tensor:
     """A frozen matrix of a block, and what is trained beside it if it is one of the targets."""
     recipe = model.z.recipe
     quantized = recipe.adapter == "qlora"
@@ -30,14 +30,14 @@ def linear(model: Model, x: Tensor, rows: int, columns: int, names: tuple[str, .
     return model.to(result, width)
 
 
-def base(model: Model, x: Tensor, rows: int, columns: int, bias: bool = False) -> Tensor:
+def base(model: Operations, x: Tensor, rows: int, columns: int, bias: bool = False) -> Tensor:
     """The frozen matrix alone."""
     if model.z.recipe.adapter == "qlora":
         return four_bits(model, x, rows, columns)
     return model.matrix(x, model.graph.weight(rows * columns, model.width, False), columns, bias)
 
 
-def low_rank(model: Model, x: Tensor, rows: int, columns: int) -> Tensor:
+def low_rank(model: Operations, x: Tensor, rows: int, columns: int) -> Tensor:
     """lora_B(lora_A(dropout(x)))."""
     g, recipe = model.graph, model.z.recipe
     down = g.weight(recipe.adapter_rank * rows, recipe.adapter_bytes)
@@ -45,7 +45,7 @@ def low_rank(model: Model, x: Tensor, rows: int, columns: int) -> Tensor:
     return model.matrix(model.matrix(model.dropout(x, recipe.adapter_dropout), down, recipe.adapter_rank), up, columns)
 
 
-def four_bits(model: Model, x: Tensor, rows: int, columns: int) -> Tensor:
+def four_bits(model: Operations, x: Tensor, rows: int, columns: int) -> Tensor:
     """Linear4bit: the input in the dtype of the matmuls, the weight dequantized for the time of the matmul, forward and
     backward, and the output in the dtype of the input."""
     z, g, width = model.z, model.graph, x.width

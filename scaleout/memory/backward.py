@@ -228,11 +228,10 @@ class Backward:
 
     def keep(self, n: int) -> None:
         """n bytes that were a temporary are a gradient, unless they have been added to the one there was."""
-        z = self.z
-        if z.recipe.gradients == "released":
+        if self.z.recipe.gradients == "released":
             self.tape.passing("gradients", n)
-        elif not z.keeps_gradients:
-            self.tape.hold("gradients", n // z.layout.dp if z.layout.zero >= 2 else n)
+        elif not self.z.keeps_gradients:
+            self.tape.hold("gradients", n // self.z.layout.dp if self.z.layout.zero >= 2 else n)
 
     def add_later(self, n: int) -> None:
         """A tied head's gradient waits, as a temporary, for the token table's."""

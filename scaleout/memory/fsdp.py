@@ -216,6 +216,8 @@ def _step(
         tape.pre_backward("")
         if steps:
             play(steps.layer("backward", i), tape, backward.keep)
+            if shared := steps.after(i):
+                play(shared, tape)
         else:
             if blocks:
                 blocks.rebuild(tape, i, "blocks.{}")

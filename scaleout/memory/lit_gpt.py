@@ -10,9 +10,11 @@ from functools import partial, reduce
 
 from scaleout.memory import adapters
 from scaleout.memory.activations import Sizes
+from scaleout.memory.attention import Positions
 from scaleout.memory.graph import PASSED, Graph, Tensor
 from scaleout.memory.loss import CHUNKS
-from scaleout.memory.transformers import Model, Modules, Positions
+from scaleout.memory.operations import Modules
+from scaleout.memory.transformers import Model
 
 
 class LitGpt(Model):

@@ -114,6 +114,8 @@ def _layers(
         play(part, tape, keep) if i in ends else leave(part, tape, keep)
         if phase == "forward":
             offloaded.leave(tape, i, saved)
+        elif shared := steps.after(i):
+            leave(shared, tape)
 
 
 def resting(z: Sizes, states: dict[str, int]) -> dict[str, int]:

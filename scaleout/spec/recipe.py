@@ -9,7 +9,7 @@ from scaleout.spec import checks
 CHOICES = {
     "precision": ("fp32", "autocast-bf16", "bf16-master", "bf16"),
     "optimizer": ("sgd", "momentum", "adamw", "adamw-8bit", "lion", "lion-8bit", "adafactor", "muon"),
-    "attention": ("sdpa", "naive"),
+    "attention": ("sdpa", "naive", "flash"),
     "checkpointing": ("none", "selective", "full"),
     "gradients": ("fresh", "kept", "released"),
     "adapter": ("none", "lora", "qlora"),
@@ -52,7 +52,8 @@ class Recipe:
         AdamW for the rest). foreach: step all tensors at once, or one after another. fused_update: AdamW in one
         kernel, without temporaries (fused=True). paged: bitsandbytes' states in memory that CUDA moves to the host when
         the GPU's runs out: the states of tensors of 100,000 numbers and more are counted there.
-    attention: "sdpa" (fused) or "naive". dropout: probability. checkpointing: "none", "selective" (recompute the
+    attention: "sdpa" (torch's choice of a fused kernel), "naive", or "flash" (flash-attn, in 16 bits: its kernel knows
+        windows, and caps of scores). dropout: probability. checkpointing: "none", "selective" (recompute the
         attention core), "full" (recompute each block). activation_offload: what is saved for the backward waits in the
         host's memory, and comes back when its block needs it (torchtune's enable_activation_offloading).
     compiled: by torch.compile, whose partitioner keeps what matmuls and attention read and make, and makes again what
@@ -118,6 +119,8 @@ class Recipe:
                 raise ValueError(f"{name} must be a number from 0 up to but not including 1, not {share!r}")
         checks.whole("adapter_rank", self.adapter_rank)
         self._check_parts()
+        if self.attention == "flash" and self.precision == "fp32":
+            raise ValueError("flash-attn computes in 16 bits: use attention sdpa with precision fp32")
         if self.main_gradients != "none" and self.precision != "bf16-master":
             raise ValueError(f"main_gradients need precision bf16-master, not {self.precision}")
 
