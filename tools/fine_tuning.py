@@ -55,7 +55,7 @@ def of_2024(run: Run) -> dict[str, int]:
 
     loss: transformers made fp32 logits and a copy of those that have a label (modeling_llama.py), whatever kernel read
     them; the account has 16-bit logits and their gradient. block: where no weight is trained, a re-entrant checkpoint
-    under FSDP 1 leaves each block its input's gradient until the backward ends (tests/memory/test_fsdp1.py).
+    under FSDP 1 leaves each block its input's gradient until the backward ends (tests/memory/test_fsdp1_truth.py).
     """
     values, shape = run.values, run.shape
     tokens = values["batch"] * values["seq"]
