@@ -47,6 +47,8 @@ class Sizes:
             kind = "sequence parallelism" if self.gathers else "selective checkpointing"
             kind = "compiled form that is priced" if self.recipe.compiled else kind
             raise ValueError(f"transformers' modules have no {kind}: use operations book")
+        if self.recipe.operations in ("liger", "lit-gpt") and not (self.shape.llama and not self.shape.features.family):
+            raise ValueError(f"of {self.recipe.operations} Llama's modules are priced: use operations transformers")
         check_positions(self.shape, self.seq)
 
     @cached_property
@@ -111,10 +113,12 @@ class Sizes:
 
     @cached_property
     def r(self) -> int:
-        """Bytes of an element of the residual stream: what the embedding and the norms are stored in."""
+        """Bytes of an element of the residual stream: what the embedding and the norms are stored in. The book's
+        operations leave out that a 4-bit model whose other weights are in fp32 has such a stream."""
         if not self.frozen:
             return self.recipe.width("stream")
-        return 4 if self.recipe.adapter == "qlora" and self.recipe.unquantized == "fp32" else self.e
+        prepared = self.recipe.adapter == "qlora" and self.recipe.unquantized == "fp32"
+        return 4 if prepared and self.transformers else self.e
 
     @cached_property
     def _outside(self) -> int:

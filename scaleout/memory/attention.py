@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from scaleout.memory.adapters import Linears
 from scaleout.memory.graph import PASSED, Tensor
-from scaleout.memory.operations import Operations
 
 Positions = tuple[Tensor, Tensor] | None
 
 
-class Attention(Operations):
+class Attention(Linears):
     """Attention on a graph."""
 
     @property

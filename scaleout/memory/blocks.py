@@ -19,7 +19,7 @@ class Blocks(Attention):
     # --- MLP ----------------------------------------------------------------------------------------------------
 
     def activation(self, x: Tensor) -> Tensor:
-        """The activation function (activations.py): one kernel, but for NewGELUActivation."""
+        """The activation function: one kernel, but for NewGELUActivation."""
         g, kind = self.graph, self.modules.activation
         if kind == "relu":
             return g.apply([x], x.count, x.width, keeps=True)

@@ -8,9 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
-from scaleout.memory import adapters
 from scaleout.memory.activations import Sizes
-from scaleout.memory.forward import PATHS
 from scaleout.memory.graph import PASSED, REDUCED, Graph, Storage, Tensor
 
 
@@ -109,27 +107,6 @@ class Operations:
         if bias and self.trains:
             inputs, firsts = [self.graph.weight(columns, self.width), x, w], [REDUCED, *firsts]
         return self.graph.apply(inputs, count, w.width, saved, firsts=firsts, views=True, kind=kind)
-
-    def linear(self, x: Tensor, *names: str) -> Tensor:
-        """A matrix product of a block, with one matrix or several beside each other."""
-        z, paths = self.z, [PATHS[name] for name in names]
-        for path in paths:
-            self.tape.pre_forward(path)
-            x = self.graph.hook(x, partial(self.tape.post_backward, path))
-        rows, columns = z.matrices[names[0]][0], sum(z.matrices[name][1] for name in names)
-        bias = z.shape.has_bias(names[0])
-        if z.frozen:
-            result = self.frozen(x, rows, columns, names, bias)
-        else:
-            result = self.matrix(x, self.graph.weight(rows * columns, self.width), columns, bias)
-        for path in reversed(paths):
-            self.tape.post_forward(path)
-            result = self.graph.hook(result, partial(self.tape.pre_backward, path))
-        return result
-
-    def frozen(self, x: Tensor, rows: int, columns: int, names: tuple[str, ...], bias: bool) -> Tensor:
-        """A matrix that is not trained, with what is trained beside it."""
-        return adapters.linear(self, x, rows, columns, names, bias)
 
     def tanh(self, x: Tensor, kind: str = "activations") -> Tensor:
         return self.graph.apply([x], x.count, x.width, keeps=True, kind=kind)

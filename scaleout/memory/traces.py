@@ -2,7 +2,7 @@
 
 Layers of one kind are alike, so of those behind the first, one of each kind is simulated (`transformers.Model`). What
 it writes is kept in parts, by layer, in the forward and in the backward, and these are played onto the tape of a plain
-step (`step`) or of sharded weights (fsdp.py).
+step (walk.py) or of sharded weights (fsdp.py).
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Model(Blocks):
         self.table = graph.weight(table, self.width, self.trains, shared=z.shape.tied_head and z.first and z.last)
 
     def masks(self) -> dict[str, Tensor | None]:
-        """masking_utils.py: none where the kernel knows the causal mask."""
+        """What is added to scores; none where the kernel knows the causal mask."""
         z = self.z
         found: dict[str, Tensor | None] = {}
         for kind in dict.fromkeys(self.layers):

@@ -133,15 +133,21 @@ class Recipe:
                 )
         eight_bit = self.optimizer.endswith("-8bit")
         for wrong, reason in (
-            (self.paged and not (eight_bit or self.optimizer in ("adamw", "lion")), "paged states are bitsandbytes'"),
-            (self.fused_update and self.optimizer != "adamw", "fused_update is AdamW's"),
+            (
+                self.paged and not (eight_bit or self.optimizer in ("adamw", "lion")),
+                f"paged states are bitsandbytes': not with optimizer {self.optimizer}",
+            ),
+            (
+                self.fused_update and self.optimizer != "adamw",
+                f"fused_update is AdamW's: not with optimizer {self.optimizer}",
+            ),
             (
                 self.gradients == "released" and (self.main_gradients != "none" or self.buckets != "none"),
                 "released gradients leave nothing to accumulate or to reduce: use main_gradients and buckets none",
             ),
         ):
             if wrong:
-                raise ValueError(f"{reason}: not with optimizer {self.optimizer}" if "use" not in reason else reason)
+                raise ValueError(reason)
 
     @property
     def targets(self) -> tuple[str, ...]:
