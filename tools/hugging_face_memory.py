@@ -210,6 +210,11 @@ def main() -> int:
     except ModuleNotFoundError:
         print("transformers is not installed: pip install transformers, in an environment of its own", file=sys.stderr)
         return 2
+    if "--sharded" in sys.argv:
+        from hugging_face_sharded import write
+
+        write(CONFIGS, *sys.argv[2:])
+        return 0
     found = {
         "source": "measured by tools/hugging_face_memory.py: random weights, fake tensors, AdamW (foreach), no dropout",
         "transformers": transformers.__version__,

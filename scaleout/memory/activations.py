@@ -178,7 +178,12 @@ class Sizes:
     @cached_property
     def transformers(self) -> bool:
         """Whether the modules are those of Hugging Face's transformers, or of Lit-GPT, and not the book's."""
-        return self.recipe.operations != "book"
+        return self.recipe.operations not in ("book", "megatron")
+
+    @cached_property
+    def megatron(self) -> bool:
+        """Whether the modules are those of Megatron-LM with Transformer Engine: see memory/megatron.py."""
+        return self.recipe.operations == "megatron"
 
     @cached_property
     def input_copies(self) -> tuple[int, int]:
@@ -191,10 +196,10 @@ class Sizes:
     @cached_property
     def activation_kept(self) -> int:
         """What the activation function saves: its input, with a gate both factors too, of which compiled code makes one
-        again."""
+        again; Megatron's gated one is one kernel, which saves its two inputs."""
         if not self.shape.gated_mlp:
             return self.f
-        return (2 if self.recipe.compiled else 3) * self.f
+        return (2 if self.recipe.compiled or self.megatron else 3) * self.f
 
     @cached_property
     def per_token(self) -> int:
@@ -274,14 +279,15 @@ def qk_norm_kept(z: Sizes) -> int:
 
 def tables(z: Sizes) -> int:
     """Cosines and sines of rotary positions, once for Q and once for K."""
-    return 4 * z.seq * (z.shape.d // 2) * z.e if z.shape.positions == "rotary" else 0
+    return 4 * z.seq * (z.shape.d // 2) * z.e if z.shape.positions == "rotary" and not z.megatron else 0
 
 
 def relaid(z: Sizes) -> int:
     """Rotary positions leave Q with heads outermost; so is fused attention's output then, and the projection that
-    follows keeps a copy of its own, which compiled code makes again. One head on a rank has no order to change."""
-    copied = z.shape.positions == "rotary" and z.shape.heads > z.layout.tp and not z.recipe.compiled
-    return z.q if copied else 0
+    follows keeps a copy of its own, which compiled code makes again. One head on a rank has no order to change, and
+    Megatron keeps tokens outermost."""
+    turned = z.shape.positions == "rotary" and z.shape.heads > z.layout.tp
+    return z.q if turned and not z.recipe.compiled and not z.megatron else 0
 
 
 def core_kept(z: Sizes) -> int:

@@ -95,7 +95,7 @@ def fsdp_account(
     that do not fit and for recipes that FSDP does not run: precision must be "fp32" or "bf16".
     """
     _check(recipe, sharding, device_kind)
-    alike = policy is None and (recipe.operations == "book" or len(set(layer_kinds(shape, seq))) == 1)
+    alike = policy is None and (recipe.operations in ("book", "megatron") or len(set(layer_kinds(shape, seq))) == 1)
     walked, margin, extra = _walked_shape(shape, sharding) if alike else (shape, 0, 0)
     return _walk(walked, batch, seq, recipe, sharding, device_kind == "cuda", margin, extra, policy)[0]
 

@@ -18,7 +18,7 @@ CHOICES = {
     "main_gradients": ("none", "instead", "beside"),
     "buckets": ("none", "beside", "views"),
     "loss": ("eager", "fused", "chunked", "chunked-logits"),
-    "operations": ("book", "transformers", "liger", "lit-gpt"),
+    "operations": ("book", "transformers", "liger", "lit-gpt", "megatron"),
 }
 
 # Matrices of a block that adapters stand beside, by what `adapter_targets` calls them. "all" is PEFT's "all-linear",
@@ -69,7 +69,8 @@ class Recipe:
         by one kernel that reads and writes them in the dtype of the matmuls ("fused": the logits and their gradient,
         as flash-attn's CrossEntropyLoss), or with the head in it, a chunk of tokens at a time ("chunked": as
         torch.nn.functional.linear_cross_entropy and Liger's, which make the gradients in the forward).
-    operations: whose modules the model has: the "book"'s, whose norms and activations save what one kernel needs, or
+    operations: whose modules the model has: the "book"'s, whose norms and activations save what one kernel needs; those
+        of "megatron", Megatron-LM with Transformer Engine, whose kernels are fused (memory/megatron.py); or
         those of Hugging Face's "transformers", in which they are several operations (memory/transformers.py);
         the same with "liger"'s kernels (use_liger_kernel, with loss "chunked"); or "lit-gpt"'s, whose head is in 4 bits
         too under "qlora".
