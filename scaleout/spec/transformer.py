@@ -227,7 +227,7 @@ def plain(shape: Shape) -> Shape:
     """The shape, if its blocks are GPT's or Llama's, as those of the book's own Transformer. ValueError for others."""
     if replace(shape.features, family="") != LIKE_LLAMA:
         raise ValueError("the book's Transformer has the blocks of GPT and Llama: use a shape without a variant")
-    return replace(shape, variant=None)
+    return replace(shape, variant=None) if shape.variant else shape
 
 
 def unpriced(shape: Shape) -> tuple[str, ...]:
