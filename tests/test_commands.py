@@ -78,7 +78,7 @@ SHRUNK = {
     "kernels": ["--seqs", "16,32", "--head-sizes", "16", "--heads", "2", "--rounds", "2", "--no-compile"],
     "mesh": ["--layers", "2", "--hidden", "32", "--heads", "4"],
 }
-CONFIG = repo.ROOT / "tests" / "small_llama" / "config.json"  # what --model is tried with
+CONFIG = repo.ROOT / "tests" / "ranks" / "small_llama.json"  # what --model is tried with
 NO_SIZES = ("hang", "hang_job", "tour")  # tests/ranks/test_hang.py and test_tour.py run them
 PLACES = ("--folder", "--save", "--out", "--resume", "--checkpoint-every")  # of what is kept: one of each kind will do
 COUNTS = ("--steps", "--gpus")  # of what no first step depends on
