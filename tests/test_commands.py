@@ -237,7 +237,7 @@ def test_every_size_and_every_command_comes_to_its_first_step(reached):
 @pytest.mark.parametrize(
     ("lab", "words"),
     [
-        ("architecture", ["--injected-ms", "100"]),
+        ("architecture", ["--mixed"]),
         ("bottlenecks", ["--steps", "2"]),
         ("budget", ["--steps", "2", "--written", "8", "--tune-steps", "2", "--seeds", "2", "--windows", "4"]),
         ("memory", ["--steps", "6"]),
@@ -251,7 +251,7 @@ def test_every_size_and_every_command_comes_to_its_first_step(reached):
         ("precision", ["--steps", "8", "--seeds", "1", "--ways", "bf16"]),
         ("capstone", ["--steps", "6", "--sample", "0"]),
         ("calibrate", []),
-        ("kernels", []),
+        ("kernels", ["--elements", "4096", "--fp8-seq", "256", "--hidden", "32", "--block-seq", "16"]),
     ],
 )
 def test_a_lab_imports_all_that_it_uses(lab, words, tmp_path):
