@@ -37,6 +37,16 @@ const near = new IntersectionObserver((seen) => {
   if (!metered()) idle(() => python.start());
 }, { rootMargin: NEAR });
 
+/** A link to what another tab has opens that tab. */
+function openTab() {
+  const tab = document.getElementById(location.hash.slice(1).split("?")[0])?.closest(".live-tab");
+  if (!tab) return;
+  const { parentElement: tabs } = tab;
+  tabs.querySelectorAll(".live-tablist input")[[...tabs.querySelectorAll(".live-tab")].indexOf(tab)].checked = true;
+}
+openTab();
+addEventListener("hashchange", openTab); // before the views hear of it, which go to where they are
+
 for (const root of document.querySelectorAll(".live-widget:not([data-mounted])")) {
   try {
     const made = mount(root, python);

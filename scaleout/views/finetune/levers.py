@@ -1,0 +1,98 @@
+"""What to change in the view `finetune`: what makes a job fit, and what makes one that fits faster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import reduce
+
+from scaleout.views import lever
+from scaleout.views.base import kept
+from scaleout.views.finetune.setting import BATCHES, GPUS, SEQS, Setting
+from scaleout.views.lever import Lever
+from scaleout.words.amounts import amount, listed
+
+GAIN = 0.02  # of tokens per second: what gains less is no lever
+
+Changes = Mapping[str, dict]
+
+
+def savers(setting: Setting) -> dict[str, dict]:
+    """Changes that need less memory, the mildest first."""
+    node = {"gpus": GPUS[-1], "layout": "fsdp"}
+    every = {
+        "micro-batch 1": {"batch": 1},
+        "activation checkpointing": {"checkpointing": "full"},
+        "the loss in chunks": {"loss": "chunked"},
+        "AdamW in 8 bits": {"optimizer": "adamw-8bit"} if setting.optimizer == "adamw" else {},
+        "LoRA": {"method": "lora"} if setting.method == "full" else {},
+        "QLoRA": {"method": "qlora"},
+        "half the sequence length": {"seq": setting.tokens // 2} if setting.tokens // 2 in SEQS else {},
+        "FSDP": {"layout": "fsdp"} if setting.gpus > 1 and setting.layout == "ddp" else {},
+        f"FSDP over {GPUS[-1]} GPUs": node if setting.gpus < GPUS[-1] and setting.layout != "offload" else {},
+        "CPU offload": {"layout": "offload"},
+    }
+    return {words: change for words, change in every.items() if _is_one(setting, change)}
+
+
+def speeders(setting: Setting) -> dict[str, dict]:
+    """Changes that may need less time."""
+    batches = {f"micro-batch {batch}": {"batch": batch} for batch in BATCHES if batch > setting.batch}
+    return {words: change for words, change in {
+        **batches,
+        "no checkpointing": {"checkpointing": "none"},
+        "LoRA": {"method": "lora"} if setting.method == "qlora" else {},
+        "DDP": {"layout": "ddp"} if setting.gpus > 1 or setting.layout == "offload" else {},
+        "FSDP": {"layout": "fsdp"} if setting.gpus > 1 and setting.layout == "offload" else {},
+        "torch.compile": {"program": "compiled"},
+    }.items() if _is_one(setting, change)}  # fmt: skip
+
+
+def _is_one(setting: Setting, change: dict) -> bool:
+    return any(getattr(setting, name) != value for name, value in change.items())
+
+
+@kept
+def best(setting: Setting) -> Lever | None:
+    """The change worth trying: of a job that fits the one that gains most, of another the mildest that makes it fit."""
+    return _fastest(setting) if setting.fits else _fitting(setting)
+
+
+def _fastest(setting: Setting) -> Lever | None:
+    fitting = [one for one in _tried(setting, speeders(setting)) if one.after.fits]
+    one = max(fitting, key=lambda trial: trial.after.rate, default=None)
+    gain = one.after.rate / setting.rate - 1 if one else 0.0
+    return one.giving(f"{gain:+.0%} tokens/s") if one and gain > GAIN else None
+
+
+def _tried(setting: Setting, changes: Changes) -> Iterator[Lever]:
+    return lever.tried(setting, changes.items())
+
+
+def _fitting(setting: Setting) -> Lever | None:
+    """One change if one is enough, else as few of them, in their order, as make it fit together."""
+    changes = savers(setting)
+    alone = lever.first(_tried(setting, changes), lambda after: after.fits, _size)
+    if alone:
+        return alone
+    needed: list[str] = []
+    for words in changes:
+        needed.append(words)
+        if _together(setting, changes, needed).fits:
+            break
+    else:
+        return None
+    for words in [*needed]:
+        fewer = [one for one in needed if one != words]
+        if _together(setting, changes, fewer).fits:
+            needed = fewer
+    change = reduce(lambda all_changes, words: all_changes | changes[words], needed, {})
+    after = setting.other(**change)
+    return Lever(listed(needed), change, after, _size(after))
+
+
+def _together(setting: Setting, changes: Changes, names: list[str]) -> Setting:
+    return setting.other(**reduce(lambda change, words: change | changes[words], names, {}))
+
+
+def _size(after: Setting) -> str:
+    return f"it fits, in {amount(after.peak)}"
