@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import reduce
+from typing import Any
 
 from scaleout.views import lever
 from scaleout.views.base import kept
@@ -18,8 +18,8 @@ Changes = Mapping[str, dict]
 
 def savers(setting: Setting) -> dict[str, dict]:
     """Changes that need less memory, the mildest first."""
-    node = {"gpus": GPUS[-1], "layout": "fsdp"}
-    every = {
+    node: dict[str, Any] = {"gpus": GPUS[-1], "layout": "fsdp"}
+    every: dict[str, dict] = {
         "micro-batch 1": {"batch": 1},
         "activation checkpointing": {"checkpointing": "full"},
         "the loss in chunks": {"loss": "chunked"},
@@ -45,6 +45,13 @@ def speeders(setting: Setting) -> dict[str, dict]:
         "FSDP": {"layout": "fsdp"} if setting.gpus > 1 and setting.layout == "offload" else {},
         "torch.compile": {"program": "compiled"},
     }.items() if _is_one(setting, change)}  # fmt: skip
+
+
+def every(setting: Setting) -> dict[str, dict]:
+    """Both, without micro-batches that do not fit: the first of them says where the limit is."""
+    found = savers(setting) | speeders(setting)
+    over = [words for words, change in found.items() if change.get("batch", 0) > max(setting.largest, 1)]
+    return {words: change for words, change in found.items() if words not in over[1:]}
 
 
 def _is_one(setting: Setting, change: dict) -> bool:
@@ -85,13 +92,17 @@ def _fitting(setting: Setting) -> Lever | None:
         fewer = [one for one in needed if one != words]
         if _together(setting, changes, fewer).fits:
             needed = fewer
-    change = reduce(lambda all_changes, words: all_changes | changes[words], needed, {})
-    after = setting.other(**change)
-    return Lever(listed(needed), change, after, _size(after))
+    after = _together(setting, changes, needed)
+    return Lever(listed(needed), _merged(changes, needed), after, _size(after))
+
+
+def _merged(changes: Changes, names: list[str]) -> dict[str, Any]:
+    """Later changes win: sharding over a node, then its offload."""
+    return {name: value for words in names for name, value in changes[words].items()}
 
 
 def _together(setting: Setting, changes: Changes, names: list[str]) -> Setting:
-    return setting.other(**reduce(lambda change, words: change | changes[words], names, {}))
+    return setting.other(**_merged(changes, names))
 
 
 def _size(after: Setting) -> str:

@@ -16,8 +16,7 @@ MARKS = {"fits": "", "may fit": "may fit", "does not fit": "does not fit"}
 
 def changes(setting: Setting) -> dict:
     """Every change of the lists of levers, each alone."""
-    every = levers.savers(setting) | levers.speeders(setting)
-    rows = [[name, *_change(setting, setting.other(**change))] for name, change in every.items()]
+    rows = [[name, *_change(setting, setting.other(**change))] for name, change in levers.every(setting).items()]
     return {
         "title": "One change away",
         "blocks": [("table", ["change", "memory", "tokens/s", ""], rows)],
