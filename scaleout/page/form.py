@@ -98,7 +98,7 @@ def html(data: dict) -> str:
 
 
 def tabs(views_by_words: list[tuple[str, dict]]) -> str:
-    """The HTML form of several views, of which one is shown at a time. That takes no JavaScript: a tab is a radio button,
+    """The HTML form of several views, of which one is shown at a time. It takes no JavaScript: tabs are radio buttons,
     and the style sheet hides the other views (static/tabs.css)."""
     inputs = "".join(
         f'<label><input type="radio" name="live-tab"{" checked" * (not place)}><span>{escape(words)}</span></label>'
