@@ -17,10 +17,10 @@ from scaleout.memory.forward import forward, passing_forward
 from scaleout.memory.fsdp_stretch import fullest_moment, stretch
 from scaleout.memory.fsdp_tape import FsdpTape, Group, Moment, Widths
 from scaleout.memory.loss import head, logits, loss
+from scaleout.memory.optimizers import one_by_one, optimizer_width
 from scaleout.memory.recompute import Policy
 from scaleout.memory.recompute_walk import Blocks
-from scaleout.memory.states import optimizer_width
-from scaleout.memory.walk import embedding, one_by_one, update
+from scaleout.memory.walk import embedding, update
 from scaleout.spec import checks
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
@@ -119,6 +119,10 @@ def _check(recipe: Recipe, sharding: Sharding, device_kind: str) -> None:
         raise ValueError(f"buckets are DDP's, FSDP has none: use buckets none, not {recipe.buckets}")
     if recipe.adapter != "none":
         raise ValueError(f"adapters are not priced under FSDP: use adapter none, not {recipe.adapter}")
+    if recipe.optimizer in ("adafactor", "muon"):
+        raise ValueError(f"{recipe.optimizer} is not priced under FSDP: use adamw or another that steps each number")
+    if recipe.gradients == "released" or recipe.activation_offload:
+        raise ValueError("released gradients and offloaded activations are not priced under FSDP")
 
 
 def _walk(

@@ -15,7 +15,8 @@ from math import ceil
 
 from scaleout.memory.accounts import Account, account, of_sizes
 from scaleout.memory.activations import Sizes
-from scaleout.memory.states import bucket_width, state_bytes
+from scaleout.memory.states import bucket_bytes
+from scaleout.memory.states import states as rank_states
 from scaleout.spec import checks, mesh
 from scaleout.spec.layout import CONTEXTS, Layout, context_share, keeps_keys
 from scaleout.spec.recipe import Recipe
@@ -86,7 +87,7 @@ def rank_account(
         base = account(shape, batch, tokens, recipe, flat, sharding=sharding)
     else:
         on_device, on_host = placed(states(shape, recipe, flat, rank, sum(chunks)), flat, replicas.offload)
-        on_device["gradients"] += stage_parameters(shape, flat, rank, sum(chunks)) * bucket_width(recipe, flat)
+        on_device["gradients"] += bucket_bytes(_of_blocks(shape, flat, sum(chunks)), recipe, flat, rank)
         base = replace(of_sizes(z, on_device, sharding=sharding), host=on_host)
     if flat.zero >= 2 and flat.dp > 1 and flat.m > 1 and replicas.every_pass is False:
         base = accumulated(base, states(shape, recipe, replace(flat, zero=1), rank, sum(chunks))["gradients"])
@@ -138,9 +139,12 @@ def accumulated(base: Account, whole_bytes: int) -> Account:
 
 def states(shape: Shape, recipe: Recipe, layout: Layout, rank: int, blocks: int) -> dict[str, int]:
     """Bytes of each state on a rank of the pipeline that has so many blocks; ZeRO splits over dp and cp."""
-    if recipe.adapter != "none":
-        raise ValueError(f"adapters are not priced on a mesh: use adapter none, not {recipe.adapter}")
-    return state_bytes(stage_parameters(shape, layout, rank, blocks), recipe, layout)
+    return rank_states(_of_blocks(shape, layout, blocks), replace(recipe, buckets="none"), layout, rank)
+
+
+def _of_blocks(shape: Shape, layout: Layout, blocks: int) -> Shape:
+    """A model of as many blocks for each rank as this one has."""
+    return replace(shape, layers=blocks * layout.pp)
 
 
 @lru_cache(maxsize=64)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, prod
 
+from scaleout.memory import optimizers
+from scaleout.memory.optimizers import Trained, optimizer_width
 from scaleout.spec import checks
 from scaleout.spec.layout import Layout
-from scaleout.spec.recipe import Recipe
+from scaleout.spec.recipe import MATRICES, Recipe
 from scaleout.spec.slices import block_parameters, check_tensor, slice_linears, table_parameters
 from scaleout.spec.transformer import Shape, norm_parameters, qk_norm_widths
 from scaleout.spec.variant import NORMS
 
 STATES = ("weights", "master", "gradients", "optimizer")
 
-# NF4 with double quantization: 4 bits, an 8-bit scale for each 64 weights, and an fp32 scale for each 256 of
-# those: 4 + 8/64 + 32/(64*256) bits. Dettmers et al. 2023 (arXiv 2305.14314), section 3.
+# NF4: 4 bits and a scale for each 64 weights, in fp32 or, with double quantization, in 8 bits with an fp32 scale for
+# each 256 of those: 4 + 8/64 + 32/(64*256) bits. Dettmers et al. 2023 (arXiv 2305.14314), section 3; bitsandbytes 0.50,
+# functional.py, quantize_4bit.
 NF4_BYTES = (4 + 8 / 64 + 32 / (64 * 256)) / 8
-
-# One byte for each moment and an fp32 scale for each block of values. Dettmers et al. 2022 (arXiv 2110.02861),
-# section 2.1: blocks of 2048.
-EIGHT_BIT_BYTES = 1 + 4 / 2048
+NF4_SINGLE_BYTES = (4 + 32 / 64) / 8
 
 
 def check_layout(shape: Shape, layout: Layout) -> None:
@@ -36,23 +36,24 @@ def check_layout(shape: Shape, layout: Layout) -> None:
         )
 
 
-def adapter_parameters(shape: Shape, recipe: Recipe, tp: int = 1) -> int:
-    """Trained parameters of one block's low-rank adapters: rank x (inputs + outputs) for each matrix."""
+def adapter_shapes(shape: Shape, recipe: Recipe, tp: int = 1) -> list[tuple[int, int]]:
+    """Dimensions of one block's adapters: a rank x inputs and an outputs x rank matrix for each target."""
     if recipe.adapter == "none":
-        return 0
-    return sum(recipe.adapter_rank * (a + b) for a, b in slice_linears(shape, tp).values())
+        return []
+    pairs, rank = slice_linears(shape, tp), recipe.adapter_rank
+    wanted = [pairs[name] for name in MATRICES if name in recipe.targets and name in pairs]
+    return [size for a, b in wanted for size in ((rank, a), (b, rank))]
+
+
+def adapter_parameters(shape: Shape, recipe: Recipe, tp: int = 1) -> int:
+    """Trained parameters of one block's low-rank adapters: rank x (inputs + outputs) for each target."""
+    return sum(map(prod, adapter_shapes(shape, recipe, tp)))
 
 
 def rank_parameters(shape: Shape, layout: Layout, stage: int = 0) -> int:
     """Model parameters on one rank of a pipeline stage, before ZeRO. A tied head is copied to the last stage."""
     blocks = shape.layers // layout.pp * block_parameters(shape, layout.tp)
     return blocks + sum(table_parameters(shape, layout, stage).values())
-
-
-def optimizer_width(recipe: Recipe) -> float:
-    """Bytes of optimizer state for one trained parameter."""
-    width = recipe.width("master") or recipe.width("weight")
-    return {"sgd": 0, "momentum": width, "adamw": 2 * width, "adamw-8bit": 2 * EIGHT_BIT_BYTES}[recipe.optimizer]
 
 
 def state_bytes(parameters: int, recipe: Recipe, layout: Layout) -> dict[str, int]:
@@ -66,10 +67,11 @@ def state_bytes(parameters: int, recipe: Recipe, layout: Layout) -> dict[str, in
         name: layout.replicas if layout.zero >= stage else 1
         for name, stage in (("weights", 3), ("master", 1), ("gradients", 2), ("optimizer", 1))
     }
+    adapts = recipe.adapter != "none"
     parameter_bytes = {
-        "weights": recipe.width("weight"),
+        "weights": recipe.adapter_bytes if adapts else recipe.width("weight"),
         "master": recipe.width("master"),
-        "gradients": recipe.gradient_bytes,
+        "gradients": recipe.gradient_bytes if recipe.main_gradients != "none" or not adapts else recipe.adapter_bytes,
         "optimizer": optimizer_width(recipe),
     }
     sizes = {name: ceil(parameters * parameter_bytes[name] / share[name]) for name in STATES}
@@ -81,13 +83,20 @@ def state_bytes(parameters: int, recipe: Recipe, layout: Layout) -> dict[str, in
     return sizes
 
 
+def nf4_bytes(recipe: Recipe) -> float:
+    """Bytes of a weight that is stored in four bits."""
+    return NF4_BYTES if recipe.double_quantization else NF4_SINGLE_BYTES
+
+
 def frozen_bytes(shape: Shape, recipe: Recipe, layout: Layout, stage: int) -> int:
-    """Bytes of the weights under an adapter: in the compute dtype; for QLoRA the blocks' matrices in NF4."""
+    """Bytes of the weights under an adapter: in the compute dtype; for QLoRA the blocks' matrices in NF4 and the rest
+    as the recipe says."""
     total, layers = rank_parameters(shape, layout, stage), shape.layers // layout.pp
-    quantized = 0
+    quantized, rest = 0, recipe.width("compute")
     if recipe.adapter == "qlora":
         quantized = layers * sum(a * b for a, b in slice_linears(shape, layout.tp).values())
-    size = (total - quantized) * recipe.width("compute") + quantized * NF4_BYTES
+        rest = 4 if recipe.unquantized == "fp32" else rest
+    size = (total - quantized) * rest + quantized * nf4_bytes(recipe)
     return ceil(size / (layout.replicas if layout.zero == 3 else 1))
 
 
@@ -111,27 +120,48 @@ def trained_parameters(shape: Shape, recipe: Recipe, layout: Layout, stage: int 
 
 
 def states(shape: Shape, recipe: Recipe, layout: Layout, stage: int = 0) -> dict[str, int]:
-    """Bytes of each state on one rank of a pipeline stage; DDP's buckets are gradients."""
+    """Bytes of each state on one rank of a pipeline stage; DDP's buckets are gradients. Released gradients are as many
+    as the largest tensor's."""
     sizes = state_bytes(trained_parameters(shape, recipe, layout, stage), recipe, layout)
+    trained = tensor_shapes(shape, recipe, layout, stage)
+    if recipe.optimizer in optimizers.BY_TENSOR:
+        sizes["optimizer"] = ceil(optimizers.stored(trained, recipe) / (layout.replicas if layout.zero else 1))
+    if recipe.gradients == "released":
+        sizes["gradients"] = max(trained.elements) * recipe.gradient_bytes
     sizes["gradients"] += bucket_bytes(shape, recipe, layout, stage)
     if recipe.adapter != "none":
         sizes["weights"] += frozen_bytes(shape, recipe, layout, stage)
     return sizes
 
 
-def tensor_sizes(shape: Shape, recipe: Recipe, layout: Layout) -> list[int]:
-    """Elements of each trained tensor on one rank, in the order of `Transformer.parameters()`; not split by ZeRO."""
-    pairs = slice_linears(shape, layout.tp)
-    names = [name for name in ("q", "k", "v", "out", "up", "gate", "down") if name in pairs]
+def paged_bytes(shape: Shape, recipe: Recipe, layout: Layout, stage: int = 0) -> int:
+    """Bytes of the optimizer's state that CUDA can move to the host's memory."""
+    if not recipe.paged:
+        return 0
+    large = tensor_shapes(shape, recipe, layout, stage).from_elements(optimizers.PAGED_FROM)
+    return ceil(optimizers.stored(large, recipe) / (layout.replicas if layout.zero else 1))
+
+
+def tensor_shapes(shape: Shape, recipe: Recipe, layout: Layout, stage: int | None = None) -> Trained:
+    """Dimensions of each trained tensor on one rank of a pipeline stage; not split by ZeRO. None: of a model that is
+    not cut into stages."""
+    layers = shape.layers // layout.pp
     if recipe.adapter != "none":
-        rank = recipe.adapter_rank
-        return [rank * side for name in names for side in pairs[name]] * (shape.layers // layout.pp)
-    norm = [shape.hidden] * (2 if norm_parameters(shape) > shape.hidden else 1)
-    block = norm * NORMS[shape.features.norms] + list(qk_norm_widths(shape, layout.tp))
-    for name in names:
-        a, b = pairs[name]
-        block += [a * b] + ([b] if shape.has_bias(name) else [])
-    table = [ceil(shape.vocab / layout.tp) * shape.hidden]
-    positions = [shape.position_rows * shape.hidden] if shape.position_rows else []
-    blocks = block * (shape.layers // layout.pp)
-    return table + positions + blocks + norm + ([] if shape.tied_head else table)
+        return Trained([], adapter_shapes(shape, recipe, layout.tp) * layers, [])
+    pairs = slice_linears(shape, layout.tp)
+    norm: list[tuple[int, ...]] = [(shape.hidden,)] * (2 if norm_parameters(shape) > shape.hidden else 1)
+    block = norm * NORMS[shape.features.norms] + [(width,) for width in qk_norm_widths(shape, layout.tp)]
+    for name in ("q", "k", "v", "out", "up", "gate", "down"):
+        if name in pairs:
+            a, b = pairs[name]
+            block += [(b, a)] + ([(b,)] if shape.has_bias(name) else [])
+    first, last = stage in (None, 0), stage in (None, layout.last_rank)
+    table: list[tuple[int, ...]] = [(ceil(shape.vocab / layout.tp), shape.hidden)]
+    positions: list[tuple[int, ...]] = [(shape.position_rows, shape.hidden)] if shape.position_rows else []
+    head = [] if shape.tied_head and first else table
+    return Trained((table + positions) * first, block * layers, (norm + head) * last)
+
+
+def tensor_sizes(shape: Shape, recipe: Recipe, layout: Layout) -> list[int]:
+    """Elements of each trained tensor on one rank, in the order of `Transformer.parameters()`."""
+    return tensor_shapes(shape, recipe, layout).elements

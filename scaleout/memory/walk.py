@@ -8,11 +8,12 @@ between are added in one piece. Tests compare the walk with what torch allocates
 
 from __future__ import annotations
 
+from scaleout.memory import optimizers
 from scaleout.memory.activations import Sizes, block_kept, copies_kept
 from scaleout.memory.backward import Backward
 from scaleout.memory.forward import forward, passing_forward
 from scaleout.memory.loss import head, kept_in_flight, logits, loss
-from scaleout.memory.states import bucket_bytes, tensor_sizes
+from scaleout.memory.states import bucket_bytes, tensor_shapes
 from scaleout.memory.tape import Tape
 
 
@@ -117,21 +118,8 @@ def embedding(z: Sizes, backward: Backward) -> None:
 
 
 def update(z: Sizes, states: dict[str, int]) -> tuple[int, ...]:
-    """Temporaries of the optimizer's step, in bytes, beside the states.
-
-    fp32 gradients for the master copy; AdamW's denominator, of all tensors at once (foreach) or of one with a copy,
-    beside the one before. torch keeps the denominator in the dtype of the weights that it steps.
-    """
+    """Temporaries of the optimizer's step, in bytes, beside the states: fp32 gradients for the master copy, and its
+    own."""
     widened = states["master"] if z.recipe.main_gradients == "none" else 0
-    if z.recipe.optimizer != "adamw":
-        return (widened,)
-    denominator = states["optimizer"] // 2  # as large as one of the two averages, and split with them
-    if z.recipe.foreach:
-        return widened, denominator
-    width = z.recipe.width("master") or z.recipe.width("weight")
-    return widened, min(width * one_by_one(tensor_sizes(z.shape, z.recipe, z.layout)), 2 * denominator)
-
-
-def one_by_one(sizes: list[int]) -> int:
-    """Elements that AdamW has at most without foreach: of a tensor's denominator, a copy of it, and the one before."""
-    return max(previous + 2 * n for previous, n in zip([0, *sizes], sizes, strict=False))
+    trained = tensor_shapes(z.shape, z.recipe, z.layout)
+    return widened, optimizers.temporaries(trained, z.recipe, states["optimizer"])

@@ -8,16 +8,28 @@ from scaleout.spec import checks
 
 CHOICES = {
     "precision": ("fp32", "autocast-bf16", "bf16-master", "bf16"),
-    "optimizer": ("sgd", "momentum", "adamw", "adamw-8bit"),
+    "optimizer": ("sgd", "momentum", "adamw", "adamw-8bit", "lion", "lion-8bit", "adafactor", "muon"),
     "attention": ("sdpa", "naive"),
     "checkpointing": ("none", "selective", "full"),
-    "gradients": ("fresh", "kept"),
+    "gradients": ("fresh", "kept", "released"),
     "adapter": ("none", "lora", "qlora"),
+    "adapter_dtype": ("weight", "fp32"),
+    "unquantized": ("compute", "fp32"),
     "main_gradients": ("none", "instead", "beside"),
     "buckets": ("none", "beside", "views"),
-    "loss": ("eager", "fused", "chunked"),
+    "loss": ("eager", "fused", "chunked", "chunked-logits"),
     "operations": ("book", "transformers"),
 }
+
+# Matrices of a block that adapters stand beside, by what `adapter_targets` calls them. "all" is PEFT's "all-linear",
+# which leaves out the head; its default for Llama is "q+v" (peft 0.21, utils/constants.py).
+TARGETS = {
+    "all": ("q", "k", "v", "out", "gate", "up", "down"),
+    "attention": ("q", "k", "v", "out"),
+    "mlp": ("gate", "up", "down"),
+}
+MATRICES = TARGETS["all"]
+FLAGS = ("foreach", "fused_update", "paged", "activation_offload", "double_quantization", "inputs_kept")
 
 # Bytes for one number of each role: stored weight, fp32 master copy, stored gradient, what a matrix product reads
 # and writes, the residual stream. Autocast leaves the stream in fp32 because the embedding and the norms are fp32.
@@ -35,10 +47,16 @@ class Recipe:
 
     precision: "fp32"; "autocast-bf16" (fp32 weights, 16-bit matmuls); "bf16-master" (16-bit weights and
         gradients, an fp32 copy that the optimizer steps); "bf16" (16 bits throughout).
-    optimizer: "sgd", "momentum", "adamw", "adamw-8bit". foreach: step all tensors at once, or one after another.
+    optimizer: "sgd"; "momentum"; "adamw"; "adamw-8bit" and "lion-8bit" (bitsandbytes'); "lion" (bitsandbytes', with an
+        fp32 state); "adafactor" (transformers', without momentum); "muon" (torch's, of the blocks' matrices, beside
+        AdamW for the rest). foreach: step all tensors at once, or one after another. fused_update: AdamW in one
+        kernel, without temporaries (fused=True). paged: bitsandbytes' states in memory that CUDA moves to the host when
+        the GPU's runs out: the states of tensors of 100,000 numbers and more are counted there.
     attention: "sdpa" (fused) or "naive". dropout: probability. checkpointing: "none", "selective" (recompute the
-        attention core), "full" (recompute each block).
-    gradients: "fresh" (zero_grad sets them to None) or "kept" (accumulation: there all the time).
+        attention core), "full" (recompute each block). activation_offload: what is saved for the backward waits in the
+        host's memory, and comes back when its block needs it (torchtune's enable_activation_offloading).
+    gradients: "fresh" (zero_grad sets them to None), "kept" (accumulation: there all the time), or "released" (each is
+        used for its update as soon as it is there, and freed: torchtune's optimizer_in_bwd).
     buckets: DDP's, which have a place for every gradient and are there all the time: "beside" the gradients, a second
         set of them (torch's default), or the gradients are "views" of them (gradient_as_bucket_view=True); "none"
         without DDP.
@@ -51,7 +69,13 @@ class Recipe:
     operations: whose modules the blocks are: the "book"'s, whose norms and activations save what one kernel needs, or
         those of Hugging Face's "transformers", whose RMS norm keeps its input in fp32 beside what it normalised, whose
         GPT-2 has GELU in several operations, and which makes the tables of rotary positions once.
-    adapter: "none", "lora" (arXiv 2106.09685) or "qlora" (arXiv 2305.14314) of adapter_rank on every linear layer.
+    adapter: "none", "lora" (arXiv 2106.09685) or "qlora" (arXiv 2305.14314), of adapter_rank and with adapter_dropout,
+        beside adapter_targets: "all" matrices of the blocks, those of "attention" or of the "mlp", or names joined by
+        "+" ("q+v"). adapter_dtype: of the adapters' weights, as `precision` stores weights ("weight") or "fp32" (PEFT's
+        autocast_adapter_dtype beside a 16-bit model without autocast). The model's own weights are frozen and stored in
+        the dtype of the matmuls. Under "qlora" the blocks' matrices are in NF4, with double_quantization or without,
+        and the rest in "compute" or, after PEFT's prepare_model_for_kbit_training, in "fp32" (unquantized).
+        inputs_kept: a 4-bit matmul saves its input, as in bitsandbytes before 0.43.2 (its pull request 1270).
 
     Raises ValueError, in one line, for a value that is none of these.
     """
@@ -59,12 +83,21 @@ class Recipe:
     precision: str = "autocast-bf16"
     optimizer: str = "adamw"
     foreach: bool = True
+    fused_update: bool = False
+    paged: bool = False
     attention: str = "sdpa"
     dropout: float = 0.0
     checkpointing: str = "none"
+    activation_offload: bool = False
     gradients: str = "fresh"
     adapter: str = "none"
     adapter_rank: int = 16
+    adapter_targets: str = "all"
+    adapter_dropout: float = 0.0
+    adapter_dtype: str = "weight"
+    unquantized: str = "compute"
+    double_quantization: bool = True
+    inputs_kept: bool = False
     main_gradients: str = "none"
     buckets: str = "none"
     loss: str = "eager"
@@ -73,14 +106,47 @@ class Recipe:
     def __post_init__(self) -> None:
         for name, options in CHOICES.items():
             checks.one_of(name, getattr(self, name), options)
-        checks.flag("foreach", self.foreach)
-        if not checks.is_number(self.dropout) or not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be a number from 0 up to but not including 1, not {self.dropout!r}")
+        for name in FLAGS:
+            checks.flag(name, getattr(self, name))
+        for name in ("dropout", "adapter_dropout"):
+            share = getattr(self, name)
+            if not checks.is_number(share) or not 0 <= share < 1:
+                raise ValueError(f"{name} must be a number from 0 up to but not including 1, not {share!r}")
         checks.whole("adapter_rank", self.adapter_rank)
+        self._check_parts()
         if self.main_gradients != "none" and self.precision != "bf16-master":
             raise ValueError(f"main_gradients need precision bf16-master, not {self.precision}")
         if self.operations == "transformers" and self.attention != "sdpa":
             raise ValueError(f"transformers' own operations are priced with attention sdpa, not {self.attention}")
+
+    def _check_parts(self) -> None:
+        """ValueError for targets that no block has, and for choices that need another."""
+        for name in self.targets if isinstance(self.adapter_targets, str) else (self.adapter_targets,):
+            if name not in MATRICES:
+                raise ValueError(
+                    f"adapter_targets must be {', '.join(TARGETS)} or of {'+'.join(MATRICES)}, not {checks.said(name)}"
+                )
+        eight_bit = self.optimizer.endswith("-8bit")
+        for wrong, reason in (
+            (self.paged and not (eight_bit or self.optimizer in ("adamw", "lion")), "paged states are bitsandbytes'"),
+            (self.fused_update and self.optimizer != "adamw", "fused_update is AdamW's"),
+            (
+                self.gradients == "released" and (self.main_gradients != "none" or self.buckets != "none"),
+                "released gradients leave nothing to accumulate or to reduce: use main_gradients and buckets none",
+            ),
+        ):
+            if wrong:
+                raise ValueError(f"{reason}: not with optimizer {self.optimizer}" if "use" not in reason else reason)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The matrices that adapters stand beside, of MATRICES; those that a block has not are left out later."""
+        return TARGETS.get(self.adapter_targets) or tuple(self.adapter_targets.split("+"))
+
+    @property
+    def adapter_bytes(self) -> int:
+        """Bytes of a number of the adapters' weights, and of their gradients."""
+        return 4 if self.adapter_dtype == "fp32" else self.width("weight")
 
     def width(self, role: str) -> int:
         """Bytes of one number in the role "weight", "master", "gradient", "compute" or "stream"."""

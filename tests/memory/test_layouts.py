@@ -106,11 +106,6 @@ def test_gradients_stand_beside_the_micro_batches_of_a_pipeline():
     assert piped.moments["forward"]["gradients"] == piped.states["gradients"] > 0
 
 
-def test_eight_bit_adam_has_two_bytes_and_two_scales():
-    eight = states(SMALL, Recipe(optimizer="adamw-8bit"), Layout())["optimizer"]
-    assert eight == pytest.approx(total_parameters(SMALL) * 2 * (1 + 4 / 2048), abs=1)
-
-
 def test_qlora_stores_the_matrices_of_the_blocks_in_four_bits():
     matrices = 4 * (ATTENTION + MLP)
     rest = total_parameters(SMALL) - matrices
@@ -118,6 +113,12 @@ def test_qlora_stores_the_matrices_of_the_blocks_in_four_bits():
     held = states(SMALL, Recipe("bf16", adapter="qlora"), Layout())
     assert held["weights"] == pytest.approx(matrices * NF4_BYTES + 2 * rest + 2 * adapters, abs=1)
     assert held["gradients"] == 2 * adapters
+    single = states(SMALL, Recipe("bf16", adapter="qlora", double_quantization=False), Layout())
+    assert single["weights"] - held["weights"] == pytest.approx(
+        matrices * (32 / 64 - 8 / 64 - 32 / 64 / 256) / 8, abs=1
+    )
+    prepared = states(SMALL, Recipe("bf16", adapter="qlora", unquantized="fp32"), Layout())
+    assert prepared["weights"] - held["weights"] == 2 * rest
     split = states(SMALL, Recipe("bf16", adapter="qlora"), Layout(dp=4, zero=3))
     assert split["weights"] == pytest.approx(held["weights"] / 4, abs=2)
 

@@ -151,7 +151,6 @@ def test_what_cannot_be():
     refused(lambda: rank_account(SMALL, 1, 64, RECIPE, Layout(pp=2), 2), "rank 2 of the pipeline is not there")
     refused(lambda: rank_account(SMALL, 1, 60, RECIPE, Layout(cp=8)), "use 64")
     refused(lambda: rank_account(SMALL, 1, 64, replace(RECIPE, attention="naive"), Layout(cp=2)), "use attention sdpa")
-    refused(lambda: rank_account(SMALL, 1, 64, Recipe(adapter="lora"), Layout(pp=2)), "use adapter none, not lora")
     refused(
         lambda: rank_account(SMALL, 1, 64, RECIPE, Layout(pp=2), stage_blocks=(6, 5)), "2 stages of 12 blocks in all"
     )
@@ -160,3 +159,10 @@ def test_what_cannot_be():
     )
     refused(lambda: rank_account(SMALL, 1, 64, RECIPE, Layout(cp=2), context="tree"), "context must be one of ring")
     refused(lambda: account(SMALL, 1, 64, RECIPE, Layout(cp=2)), "use cp 1, not 2")
+
+
+@pytest.mark.parametrize("adapter", ["lora", "qlora"])
+def test_adapters_are_priced_on_a_mesh(adapter):
+    recipe = Recipe("autocast-bf16", adapter=adapter, adapter_targets="attention")
+    assert rank_account(SMALL, 1, 64, recipe, Layout()) == account(SMALL, 1, 64, recipe)
+    assert rank_account(SMALL, 1, 64, recipe, Layout(tp=2)) == account(SMALL, 1, 64, recipe, Layout(tp=2))

@@ -1,0 +1,109 @@
+"""What optimizers store and allocate: by hand, and beside torch's Muon and AdamW and transformers' Adafactor."""
+
+import pytest
+import torch
+
+from scaleout.measure.ledger import Ledger
+from scaleout.memory.accounts import account
+from scaleout.memory.optimizers import Trained, stored, temporaries
+from scaleout.memory.states import paged_bytes, states, tensor_shapes
+from scaleout.spec.layout import Layout
+from scaleout.spec.recipe import Recipe
+from scaleout.spec.transformer import PRESETS, Shape, total_parameters
+
+SMALL = Shape(4, 64, 4, 300, max_seq=64)
+MATRICES = [(512, 1024), (1024, 512), (256, 256)]
+TRAINED = Trained([], MATRICES, [])
+
+
+def stepped(make, dtype) -> tuple[int, int]:
+    """Bytes of an optimizer's tensors after its first step, and of what its second allocates beside them."""
+    weights = [torch.nn.Parameter(torch.zeros(*size, dtype=dtype)) for size in MATRICES]
+    for weight in weights:
+        weight.grad = torch.zeros_like(weight)
+    optimizer = make(weights)
+    optimizer.step()
+    ledger = Ledger()
+    ledger.enter("optimizer")
+    held = [v for state in optimizer.state.values() for v in state.values() if isinstance(v, torch.Tensor) and v.dim()]
+    for tensor in [*weights, *(weight.grad for weight in weights)]:
+        ledger.claim(tensor, "weights")
+    for tensor in held:
+        ledger.claim(tensor, "optimizer")
+    with ledger:
+        optimizer.step()
+    return sum(tensor.nbytes for tensor in held), ledger.moments["optimizer"]["temporaries"]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_muon_is_torchs(precision):
+    recipe = Recipe(precision, "muon")
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
+    held = stored(TRAINED, recipe)
+    assert stepped(lambda weights: torch.optim.Muon(weights, lr=1e-3), dtype) == (
+        held,
+        temporaries(TRAINED, recipe, held),
+    )
+
+
+def test_muon_leaves_tables_and_vectors_to_adamw():
+    """torch's Muon refuses what has not two dimensions, and its description leaves embeddings and head to AdamW."""
+    matrices = 4 * (4 * 64 * 64 + 2 * 64 * 256)
+    held = states(SMALL, Recipe("fp32", "muon"), Layout())["optimizer"]
+    assert held == 4 * (2 * total_parameters(SMALL) - matrices)
+    assert states(SMALL, Recipe("fp32", "muon"), Layout(dp=2, zero=1))["optimizer"] == held / 2
+
+
+def test_adamw_in_one_kernel_allocates_nothing():
+    held, extra = stepped(lambda weights: torch.optim.AdamW(weights, fused=True), torch.float32)
+    recipe = Recipe("fp32", fused_update=True)
+    # torch's states have a step counter of 4 bytes for each tensor as well, which has no dimension
+    assert (held, extra) == (stored(TRAINED, recipe), 0) and temporaries(TRAINED, recipe, held) == 0
+    assert temporaries(TRAINED, Recipe("fp32"), held) == held // 2
+
+
+def test_eight_bit_states_are_bytes_and_a_scale_for_each_256():
+    """bitsandbytes' BlockwiseQuantization: tensors of fewer than 4,096 numbers stay in fp32."""
+    trained = Trained([(300, 64)], [(64, 64), (64, 63), (64,)], [])
+    scales = 300 * 64 // 256 + 64 * 64 // 256
+    one = (300 * 64 + 64 * 64) + 4 * scales + 4 * (64 * 63 + 64)
+    assert stored(trained, Recipe(optimizer="adamw-8bit")) == 2 * one
+    assert stored(trained, Recipe(optimizer="lion-8bit")) == one
+    large = states(PRESETS["llama-2-7b"], Recipe(optimizer="adamw-8bit"), Layout())["optimizer"]
+    assert large == pytest.approx(2 * (1 + 4 / 256) * total_parameters(PRESETS["llama-2-7b"]), rel=1e-4)
+
+
+def test_adafactor_stores_rows_and_columns():
+    assert stored(Trained([], [(300, 64), (64,)], []), Recipe(optimizer="adafactor")) == 4 * (300 + 64 + 64)
+    # transformers 5.24, Adafactor(scale_parameter=False, relative_step=False, weight_decay=0.01), by the ledger, whose
+    # largest tensor has 512 x 1,024 numbers: 6,291,464 bytes in fp32 and 10,485,768 in bf16
+    for precision, seen in (("fp32", 6_291_464), ("bf16", 10_485_768)):
+        assert temporaries(TRAINED, Recipe(precision, "adafactor"), 0) == pytest.approx(seen, rel=1e-5)
+
+
+def test_states_of_bitsandbytes_are_fp32_whatever_the_weights_are():
+    for optimizer, paged, moments in (("lion", False, 1), ("adamw", True, 2)):
+        held = states(SMALL, Recipe("bf16", optimizer, paged=paged), Layout())["optimizer"]
+        assert held == 4 * moments * total_parameters(SMALL)
+    assert states(SMALL, Recipe("bf16"), Layout())["optimizer"] == 2 * 2 * total_parameters(SMALL)
+
+
+def test_paged_states_can_leave_the_gpu_but_for_small_tensors():
+    """bitsandbytes pages tensors of 100,000 numbers and more."""
+    shape, recipe = PRESETS["gpt2"], Recipe(optimizer="adamw-8bit", paged=True)
+    small = [n for n in tensor_shapes(shape, recipe, Layout()).elements if n < 100_000]
+    left = states(shape, recipe, Layout())["optimizer"] - paged_bytes(shape, recipe, Layout())
+    assert 0 < left == stored(Trained([], [(n,) for n in small], []), recipe)
+    assert paged_bytes(shape, Recipe(optimizer="adamw-8bit"), Layout()) == 0
+
+
+def test_the_account_has_the_optimizers_own_temporaries():
+    shape = PRESETS["gpt2"]
+    table = shape.vocab * shape.hidden
+    for recipe, extra in (
+        (Recipe("fp32", fused_update=True), 0),
+        (Recipe("fp32", "lion"), 0),
+        (Recipe("fp32", "adafactor"), 12 * table),
+        (Recipe("bf16", "adafactor"), 20 * table),
+    ):
+        assert account(shape, 1, 64, recipe).moments["optimizer"]["temporaries"] == extra
