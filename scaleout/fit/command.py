@@ -66,6 +66,8 @@ def parser() -> Parser:
         method.add_argument(f"--{name}", nargs="?", type=int, const=RANK, metavar="RANK", help=f"{words} ({RANK})")
     group.add_argument("--optimizer", help=f"{', '.join(finetune.OPTIMIZERS)} (adamw)")
     group.add_argument("--micro-batch", type=int, help="sequences on a GPU at once (the fastest that fits)")
+    group.add_argument("--targets", help=f"of adapters: {', '.join(finetune.TARGETS)}, or names joined by + (all)")
+    group.add_argument("--prepared", action="store_true", help="QLoRA after PEFT's prepare_model_for_kbit_training")
     group.add_argument("--precision", help=f"of full fine-tuning: {', '.join(finetune.PRECISIONS)} (bf16)")
     return options
 
@@ -112,8 +114,8 @@ def question(o: Namespace) -> tuple[Question, tuple[str, ...]]:
     text_of_model, shape, unread = model(o)
     if o.gpus is None:
         raise ValueError("the following arguments are required: --gpus (--help lists the options)")
-    for name in ("optimizer", "micro_batch", "precision"):
-        if getattr(o, name) is not None:
+    for name in ("optimizer", "micro_batch", "targets", "prepared", "precision"):
+        if getattr(o, name):
             flag = name.replace("_", "-")
             raise ValueError(f"--{flag} is of fine-tuning on one GPU or one node: add --full, --lora or --qlora")
     checks.whole("gpus", o.gpus, limit=MOST_GPUS)
@@ -162,6 +164,7 @@ def tuned(o: Namespace, method: str) -> tuple[finetune.Setting, int, dict[str, t
         "batch": o.micro_batch or 1, "checkpointing": o.recompute or "full", "loss": o.loss,
         "optimizer": o.optimizer or "adamw", "rank": RANK if rank is True else rank, "passes": sequences,
         "layout": o.layout or "fsdp", "precision": o.precision or "bf16", "program": program,
+        "targets": o.targets or "all", "unquantized": "fp32" if o.prepared else "compute",
     }  # fmt: skip
     for name, table in (("optimizer", finetune.OPTIMIZERS), ("precision", finetune.PRECISIONS)):
         named(name, values[name], table)

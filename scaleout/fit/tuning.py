@@ -22,7 +22,10 @@ def answer(asked: Setting, sequences: int, free: dict[str, tuple]) -> dict[str, 
     """Everything that is printed, as JSON has it. sequences: of a step on each GPU. free: the values to choose from of
     the fields that nobody gave: "layout", "checkpointing", "batch". ValueError, in one line, for what cannot be."""
     check_priced(asked.shape)
-    ways = sorted(candidates(asked, sequences, free), key=rank)
+    every = list(candidates(asked, sequences, free))
+    ways = sorted((one for one in every if not one.refusal), key=rank)
+    if not ways:
+        raise ValueError(every[0].refusal)
     best, kept = ways[0], best_by_layout(ways)
     return {
         "model": model(asked),

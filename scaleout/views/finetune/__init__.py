@@ -23,6 +23,8 @@ from scaleout.views.finetune.setting import (
     RANKS,
     RUNS,
     SEQS,
+    TARGETS,
+    UNQUANTIZED,
     Setting,
 )
 
@@ -46,6 +48,9 @@ CONTROLS = (
         select("loss", "Loss", "eager", LOSSES, help=OF_LOSSES),
         select("optimizer", "Optimizer", "adamw", list(OPTIMIZERS.items())),
         select("rank", "Rank of the adapters", 16, [(n, str(n)) for n in RANKS]),
+        select("targets", "Adapters beside", "all", list(TARGETS.items())),
+        select("unquantized", "What QLoRA does not quantize", "compute", list(UNQUANTIZED.items()),
+               help="Embeddings, norms and head: prepare_model_for_kbit_training makes them fp32."),
         select("passes", "Micro-batches per step", 4, [(n, str(n)) for n in PASSES],
                help="Gradient accumulation."),
         select("layout", "Several GPUs", "fsdp", list(LAYOUTS.items())),
@@ -61,6 +66,8 @@ CONTROLS = (
 def draw(params: dict, width: int) -> dict:
     """The grid of what fits, the memory of each method, and the sentence."""
     setting = Setting.of(params)
+    if setting.refusal:
+        raise ValueError(setting.refusal)
     return {
         "svg": picture.picture(setting, width),
         "sentence": words.sentence(setting, 1e6 * params["tokens"]),

@@ -55,7 +55,9 @@ def every(setting: Setting) -> dict[str, dict]:
 
 
 def _is_one(setting: Setting, change: dict) -> bool:
-    return any(getattr(setting, name) != value for name, value in change.items())
+    """Whether it changes anything, and leads to what is priced."""
+    changes = any(getattr(setting, name) != value for name, value in change.items())
+    return changes and not setting.other(**change).refusal
 
 
 @kept

@@ -15,7 +15,7 @@ from scaleout.spec.devices import DEVICES, Device
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
-from scaleout.spec.recipe import CHOICES, Recipe
+from scaleout.spec.recipe import Recipe
 from scaleout.spec.replicas import Replicas
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import Shape, unpriced
@@ -33,8 +33,12 @@ PASSES = (1, 2, 4, 8, 16, 32)  # micro-batches of a step on each GPU
 LAYOUTS = {"ddp": "a copy on each (DDP)", "fsdp": "sharded (FSDP)", "offload": "FSDP, offloaded to CPU"}
 PRECISIONS = {"bf16": "all in bf16", "autocast-bf16": "fp32, autocast to bf16"}
 RUNS = {"huggingface": "Hugging Face", "compiled": "torch.compile", "eager": "eager torch"}
-OPTIMIZERS = {"adamw": "AdamW", "adamw-8bit": "AdamW, 8 bits", "momentum": "SGD with momentum", "sgd": "SGD"}
-OPTIMIZERS = {key: OPTIMIZERS.get(key, key) for key in (*OPTIMIZERS, *CHOICES["optimizer"])}
+PAGED = "paged-"  # begins the names of bitsandbytes' optimizers whose states CUDA moves to the host when it must
+OPTIMIZERS = {"adamw": "AdamW", "adamw-8bit": "AdamW, 8 bits", "paged-adamw-8bit": "AdamW, 8 bits, paged",
+              "adafactor": "Adafactor", "lion": "Lion", "lion-8bit": "Lion, 8 bits", "muon": "Muon",
+              "momentum": "SGD with momentum", "sgd": "SGD"}  # fmt: skip
+TARGETS = {"all": "all matrices", "attention": "q, k, v and out", "q+v": "q and v", "mlp": "those of the MLP"}
+UNQUANTIZED = {"compute": "16 bits", "fp32": "fp32 (PEFT prepares it)"}
 LARGEST = 4096  # sequences of a micro-batch that are tried
 VERDICTS = ("fits", "may fit", "does not fit")  # of `allocator.verdict`
 
@@ -63,7 +67,8 @@ def most(fits: Callable[[int], bool], limit: int = LARGEST) -> int:
 @dataclass(frozen=True)
 class Setting(base.Setting, remembered=512):
     """Controls by name. model: a name or a config.json; method: a key of METHODS; batch: sequences of a micro-batch on
-    one GPU; passes: micro-batches of a step; layout: a key of LAYOUTS; precision: of full fine-tuning."""
+    one GPU; passes: micro-batches of a step; layout: a key of LAYOUTS; precision: of full fine-tuning; rank and
+    targets: of adapters; unquantized: dtype of what QLoRA leaves out, embeddings, norms and head."""
 
     model: str
     device: str
@@ -79,6 +84,8 @@ class Setting(base.Setting, remembered=512):
     layout: str
     precision: str
     program: str
+    targets: str
+    unquantized: str
 
     @classmethod
     def of(cls, params: dict) -> Setting:
@@ -115,26 +122,34 @@ class Setting(base.Setting, remembered=512):
 
     @cached_property
     def recipe(self) -> Recipe:
-        """PEFT trains fp32 adapters under autocast over a base in 16 bits; with FSDP, and in torchtune, both are in
-        bf16."""
-        theirs = self.program == "huggingface"
-        precision = self.precision
-        if self.adapter != "none":
-            precision = "autocast-bf16" if theirs and not self.sharded else "bf16"
+        """As transformers' Trainer with PEFT, or torchtune, trains it. PEFT has fp32 adapters beside a base in 16 bits
+        (autocast_adapter_dtype); torchtune, and FSDP, which shards tensors of one dtype, have both in bf16."""
+        theirs, adapts = self.program == "huggingface", self.adapter != "none"
+        optimizer = self.optimizer.removeprefix(PAGED)
         recipe = Recipe(
-            precision,
-            self.optimizer,
-            foreach=False,  # Transformers and torchtune take the fused kernel, which needs no temporaries
+            "bf16" if adapts else self.precision,
+            optimizer,
+            foreach=False,
+            fused_update=optimizer == "adamw"
+            and not self.paged,  # the default of transformers' Trainer since torch 2.8
+            paged=self.paged,
             checkpointing=self.checkpointing,
             adapter=self.adapter,
             adapter_rank=self.rank,
+            adapter_targets=self.targets,
+            adapter_dtype="fp32" if adapts and theirs and not self.sharded else "weight",
+            unquantized=self.unquantized,
             loss=self.loss,
             operations="transformers" if theirs else "book",
             buckets="beside" if self.gpus > 1 and not self.sharded else "none",
         )
-        if self.sharded and precision == "autocast-bf16":
+        if self.sharded and recipe.precision == "autocast-bf16":  # as Accelerate has it
             return frameworks.trained(PROGRAMS["huggingface"], Layout(dp=self.gpus, zero=3), recipe)
         return recipe
+
+    @property
+    def paged(self) -> bool:
+        return self.optimizer.startswith(PAGED)
 
     @cached_property
     def job(self) -> Job:
@@ -153,13 +168,17 @@ class Setting(base.Setting, remembered=512):
     # --- its memory and its time ------------------------------------------------------------------------------------
 
     @cached_property
-    def account(self) -> Account:
-        job = self.job
-        if self.adapter != "none":  # TEMPORARY
-            from scaleout.memory.accounts import account
-
-            return account(job.shape, job.batch, job.seq, job.recipe, job.layout)
+    def account(self) -> Account:  # ValueError, in one line, for what is not priced
         return memory.fullest(self.job)
+
+    @cached_property
+    def refusal(self) -> str:
+        """Why this cannot be, or is not priced, in one line; "" where it is."""
+        try:
+            self.account  # noqa: B018
+        except ValueError as error:
+            return str(error)
+        return ""
 
     @property
     def peak(self) -> int:
@@ -239,6 +258,7 @@ class Setting(base.Setting, remembered=512):
 
     @property
     def layouts(self) -> dict[str, Setting]:
-        """The same for each layout that is another: on one GPU DDP and FSDP are none."""
+        """The same for each layout that is priced and is another: on one GPU DDP and FSDP are one."""
         names = ("ddp", "offload") if self.gpus == 1 else LAYOUTS
-        return {name: self.other(layout=name) for name in names}
+        every = {name: self.other(layout=name) for name in names}
+        return {name: one for name, one in every.items() if not one.refusal}

@@ -52,9 +52,11 @@ def notes(setting: Setting, pasted: bool) -> dict:
     """What is said of controls that change nothing now."""
     found = {"model": "config.json gives the model: empty its box"} if pasted else {}
     if setting.method == "full":
-        found["rank"] = "full fine-tuning trains no adapters"
+        found |= dict.fromkeys(("rank", "targets"), "full fine-tuning trains no adapters")
     else:
         found["precision"] = "the base is frozen, in 16 bits or 4"
+    if setting.method != "qlora":
+        found["unquantized"] = "only QLoRA quantizes the base"
     return {name: {"off": reason} for name, reason in found.items()}
 
 
