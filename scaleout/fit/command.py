@@ -111,13 +111,13 @@ def tunes(o: Namespace) -> str:
 def question(o: Namespace) -> tuple[Question, tuple[str, ...]]:
     """What is asked of a cluster, and the fields of the config.json that are not read. ValueError, in one line, for
     what cannot be."""
-    text_of_model, shape, unread = model(o)
-    if o.gpus is None:
-        raise ValueError("the following arguments are required: --gpus (--help lists the options)")
     for name in ("optimizer", "micro_batch", "targets", "prepared", "precision"):
         if getattr(o, name):
             flag = name.replace("_", "-")
             raise ValueError(f"--{flag} is of fine-tuning on one GPU or one node: add --full, --lora or --qlora")
+    text_of_model, shape, unread = model(o)
+    if o.gpus is None:
+        raise ValueError("the following arguments are required: --gpus (--help lists the options)")
     checks.whole("gpus", o.gpus, limit=MOST_GPUS)
     if o.gpus > NODE and o.gpus % NODE:
         near = NODE * round(o.gpus / NODE)

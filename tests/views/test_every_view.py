@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ET
 from math import ceil
 
 import budget_views
+import finetune_views
 import pytest
 from kernels_views import kernels
 from view_settings import by_chance, controls, grid, values
@@ -36,6 +37,7 @@ MIXED = {
     "architecture": 60,
     "kernels": 80,
     "budget": 60,
+    "finetune": 20,
 }  # settings by chance
 NAMELESS = {
     "architecture",
@@ -189,6 +191,7 @@ CHECKS = {
     "architecture": architecture,
     "kernels": kernels,
     "budget": budget_views.holds,
+    "finetune": finetune_views.holds,
 }
 
 

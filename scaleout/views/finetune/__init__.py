@@ -106,6 +106,7 @@ def _values(setting: Setting) -> dict:
         "peak_gb": setting.peak / 1e9,
         "usable_gb": setting.usable / 1e9,
         "host_gb": sum(setting.account.host.values()) / 1e9,
+        "host_fits": setting.host_fits,
         "moment": setting.account.peak_moment,
         "by_kind_gb": {kind: size / 1e9 for kind, size in setting.account.peak.items()},
         "by_method_gb": {method: one.peak / 1e9 for method, one in setting.methods.items()},

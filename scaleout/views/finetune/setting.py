@@ -190,10 +190,15 @@ class Setting(base.Setting, remembered=512):
         """Bytes that tensors may take on a GPU."""
         return allocator.usable(self.card.memory_bytes)
 
+    @property
+    def host_fits(self) -> bool:
+        """Whether the host has memory for what is offloaded."""
+        return allocator.host_fits(sum(self.account.host.values()), self.gpus)
+
     @cached_property
     def verdict(self) -> str:
-        """One of VERDICTS. What is offloaded has to fit the host."""
-        if not allocator.host_fits(sum(self.account.host.values()), self.gpus):
+        """One of VERDICTS."""
+        if not self.host_fits:
             return VERDICTS[-1]
         return allocator.verdict(self.peak, self.card.memory_bytes)
 
