@@ -29,8 +29,10 @@ NULLS = ("num_key_value_heads", "sliding_window", "q_lora_rank", "attn_logit_sof
 OPTIONAL = ("model_type", "architectures", "layer_types", "num_labels", "id2label", "intermediate_size",
             "moe_intermediate_size", "shared_expert_intermediate_size", "num_experts_per_tok", "kv_lora_rank",
             "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")  # fmt: skip
+# Keys by which a file is known to be no model's config.json, but one that stands beside it, or has the model inside it.
+STRANGE = ("peft_type", "base_model_name_or_path", "dim", "n_layers", "n_heads", "text_config")
 FAMILY_KEYS = tuple(key for family in FAMILIES.values() for key in (*family.silent, *family.names))
-KEYS = tuple(dict.fromkeys((*OPTIONAL, *SIZES, *EXPERTS, *FAMILY_KEYS)))  # all that is read
+KEYS = tuple(dict.fromkeys((*OPTIONAL, *SIZES, *EXPERTS, *FAMILY_KEYS, *STRANGE)))  # all that is read
 # Keys that change no size: of how text is made and of numbers that are computed with.
 IDLE = re.compile(
     r"""_name_or_path|auto_map|(torch_)?dtype|transformers_version|use_cache|is_decoder|pretraining_tp|[a-z_]*token_id|

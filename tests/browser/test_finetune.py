@@ -87,8 +87,7 @@ def test_a_bar_chooses_its_method_and_what_is_beneath_follows(finetune):
     page.wait_for_function(f"{VIEW}.sentence.includes('it does not fit')")
     page.wait_for_function(TOLD)
     params = page.evaluate(f"{VIEW}.params")
-    page.wait_for_function("(words) => document.querySelector('#live-finetune .live-sentence').textContent.includes(words)",
-                           arg=views.advice("finetune", params).replace("**", ""))  # fmt: skip
+    driver.settle(page, views.advice("finetune", params).replace("**", ""), "#live-finetune .live-sentence")
     for name in ("changes", "layouts", "figures", "cards", "run"):
         there = finetune.locator(f"[data-section={name}]")
         assert there.text_content() == page.evaluate(TEXT, blocks.html(views.beneath("finetune", params, name))), name
@@ -102,7 +101,7 @@ def test_a_config_is_pasted_and_what_is_not_priced_is_a_line(finetune):
     paste.fill(PASTED)
     page.wait_for_function(f"{VIEW}.sentence.startsWith('mistral of 7.25B, QLoRA on one RTX 4090')")
     paste.fill('{"peft_type": "LORA", "base_model_name_or_path": "x"}')
-    page.wait_for_function("document.querySelector('#live-finetune').textContent.includes('lacks model_type')")
+    page.wait_for_function("document.querySelector('#live-finetune').textContent.includes('this file is an adapter')")
     paste.fill("")
     page.wait_for_function(f"{VIEW}.sentence.startsWith('Llama 3.1 8B')")
     page.evaluate(f"() => {VIEW}.choose({{optimizer: 'muon', gpus: 8, method: 'full'}})")

@@ -82,7 +82,7 @@ def test_layouts_are_ranked_with_reasons(capsys):
     assert rates == sorted(rates, reverse=True)
     ddp = next(one for one in result["layouts"] if one["layout"].startswith("a copy on each"))
     assert ddp["why"].startswith("does not fit by ")
-    assert [one["layout"] for one in found(capsys, *QLORA)["layouts"]][0].startswith("one GPU")
+    assert found(capsys, *QLORA)["layouts"][0]["layout"].startswith("one GPU")
 
 
 def test_what_is_given_is_kept(capsys):
@@ -149,10 +149,10 @@ def test_every_model_by_name_is_answered(key):
         (("qwen3-8b", "--device", "t4", "--lora", "--micro-batch", "0"), "micro-batch must be a whole number"),
         (("qwen3-8b", "--device", "t4", "--lora", "--targets", "q+x"), "not 'x'"),
         (("qwen3-8b", "--device", "t4", "--lora", "--optimizer", "adam"), "nearest: adamw"),
-        (("qwen3-8b", "--device", "t4", "--full", "--precision", "fp16"), "precision 'fp16' is unknown: use one of bf16"),
-        (("qwen3-8b", "--device", "t4", "--lora", "--layout", "tp=2"), "layout 'tp=2' is unknown: use one of ddp"),
-        (("qwen3-8b", "--device", "t4", "--lora", "--recompute", "all"), "checkpointing 'all' is unknown: use one of none"),
-        (("qwen3-8b", "--device", "t4", "--lora", "--program", "megatron"), "program 'megatron' is unknown: use one of hf"),
+        (("qwen3-8b", "--device", "t4", "--full", "--precision", "fp16"), "precision 'fp16' is unknown"),
+        (("qwen3-8b", "--device", "t4", "--lora", "--layout", "tp=2"), "layout 'tp=2' is unknown: use one of"),
+        (("qwen3-8b", "--device", "t4", "--lora", "--recompute", "all"), "checkpointing 'all' is unknown: use"),
+        (("qwen3-8b", "--device", "t4", "--lora", "--program", "megatron"), "program 'megatron' is unknown"),
         (("qwen3-8b", "--device", "t4", "--lora", "--loss", "mean"), "loss must be one of eager, fused, chunked"),
         (("qwen3-8b", "--device", "t4", "--lora", "--seq", "0"), "seq must be a whole number of at least 1, not 0"),
         (("gpt2", "--device", "t4", "--lora", "--seq", "2048"), "longer than the position table: use at most 1,024"),
