@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, fsum
 
 from scaleout.collectives import tensor, vocabulary
 from scaleout.collectives.alpha_beta import bus_factor
 from scaleout.collectives.placements import Move
 from scaleout.spec import checks, mesh
+from scaleout.spec.blocks import dense
 from scaleout.spec.job import Job
 from scaleout.spec.layout import keeps_keys
 from scaleout.spec.pipeline import stages_of
@@ -66,7 +67,7 @@ def traffic(job: Job, rank: int | None = None) -> dict[str, Traffic]:
     blocks = sum(job.rank_stages(rank))
     messages = {"tp": _tensor(job, rank, blocks), "cp": _context(job, blocks), "dp": (), "pp": _hops(job, rank)}
     replica_axis = "dp" if layout.dp > 1 else "cp"
-    messages[replica_axis] += replica_collectives(job, job.rank_parameters(rank))
+    messages[replica_axis] += replica_collectives(job, job.rank_parameters(rank), rank)
     return {
         axis: Traffic(
             axis,
@@ -90,8 +91,15 @@ def cut(job: Job) -> dict:
 
 
 def block_of(job: Job) -> tensor.Block:
-    """A block of one micro-batch on one rank."""
-    return tensor.block(job.shape, job.batch, job.seq // job.layout.cp, job.layout.tp, **cut(job))
+    """A block of one micro-batch on one rank; of a model with experts or latent attention, of the dense model with the
+    same activations (`blocks.dense`), whose matrices are others. Attention and MLP side by side have one sum, and where
+    they share a norm, one input."""
+    found = tensor.block(dense(job.shape), job.batch, job.seq // job.layout.cp, job.layout.tp, **cut(job))
+    features = job.shape.features
+    if not features.parallel:
+        return found
+    left_out = {("attention", "out of")} | ({("mlp", "into")} if features.norms == "shared" else set())
+    return replace(found, joins=tuple(join for join in found.joins if (join.half, join.at) not in left_out))
 
 
 def ends_of(job: Job) -> vocabulary.Ends:
@@ -165,12 +173,17 @@ def _hops(job: Job, rank: int) -> tuple[Sent, ...]:
     return messages
 
 
-def replica_collectives(job: Job, parameters: int) -> tuple[Sent, ...]:
-    """What DDP and ZeRO exchange: collectives of gradients, then of weights, each of all of a rank's parameters."""
+def replica_collectives(job: Job, parameters: int, rank: int = 0) -> tuple[Sent, ...]:
+    """What DDP and ZeRO exchange: collectives of gradients, then of weights, each of all of a rank's parameters; under
+    adapters of their gradients and, but where all weights are sharded, of their weights. rank: of the pipeline."""
     layout, replicas = job.layout, job.replicas
     if layout.replicas == 1:
         return ()
-    gradients, weights = parameters * job.recipe.gradient_bytes, parameters * job.recipe.width("compute")
+    adapts = job.recipe.adapter != "none"
+    trained = job.trained_parameters(rank) if adapts else parameters
+    gradients, weights = trained * job.recipe.gradient_bytes, trained * job.recipe.width("compute")
+    if adapts and job.sharded:
+        weights += job.weight_bytes(parameters, sum(job.rank_stages(rank)))
     ranks, m = job.shards, layout.m
     reductions = m if (layout.zero >= 2 if replicas.every_pass is None else replicas.every_pass) else 1
     if not layout.zero:

@@ -5,7 +5,10 @@ makes two more tensors of that size. "fused" is one kernel that reads the logits
 dtype that the head made them in, with one number a token between (flash-attn's CrossEntropyLoss). "chunked" has the
 head in it, and the logits of a few tokens at a time: it makes the gradients of the hidden states and of the head's
 weights in the forward, and keeps these instead (torch.nn.functional.linear_cross_entropy with options, after Hsu et
-al. 2024, Liger Kernel, arXiv 2410.10989). Tensor parallelism cuts the vocabulary, and each of them with it.
+al. 2024, Liger Kernel, arXiv 2410.10989). "chunked-logits" makes the logits by eighths of the tokens, and keeps all of
+them as the head made them; a compiled cross-entropy widens an eighth at a time in its kernels (torchtune's
+CEWithChunkedOutputLoss, modules/loss/ce_chunked_output_loss.py). Tensor parallelism cuts the vocabulary, and each of
+them with it.
 """
 
 from __future__ import annotations
@@ -19,10 +22,12 @@ from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import Shape
 
+CHUNKS = 8  # torchtune's num_output_chunks
+
 
 def logits_kept(z: Sizes) -> int:
     """What the loss keeps of a micro-batch that is as large as the logits."""
-    return {"eager": z.vocab32, "fused": z.logits, "chunked": 0}[z.recipe.loss]
+    return {"eager": z.vocab32, "fused": z.logits, "chunked": 0, "chunked-logits": z.logits}[z.recipe.loss]
 
 
 def early_gradients(z: Sizes) -> tuple[int, int]:
@@ -100,6 +105,8 @@ def loss(z: Sizes, tape: Tape) -> None:
         tape.passing("temporaries", *early_gradients(z))
     elif z.recipe.loss == "fused":
         tape.swap("logits", z.logits, z.logits)
+    elif z.recipe.loss == "chunked-logits":  # the gradient of an eighth takes the place of its logits
+        tape.passing("logits", z.logits // CHUNKS)
     else:
         sizes = (z.vocab32, z.vocab32) if z.layout.tp == 1 else (z.vocab32,)
         tape.hold("logits", *sizes)
@@ -116,6 +123,8 @@ def head(z: Sizes, backward: Backward) -> None:
     backward.gather()
     if z.recipe.loss == "chunked":
         _widened(z, backward, later)
+    elif z.recipe.loss == "chunked-logits":
+        _by_chunks(z, backward, later)
     else:
         backward.matrix(
             z.shape.hidden * z.vocab, 0, z.read, True, ("logits", z.logits), _head_input(z), _head_copy(z), later
@@ -131,6 +140,23 @@ def _widened(z: Sizes, backward: Backward, keep: Callable[[int], None]) -> None:
     if z.auto:
         backward.tape.swap("temporaries", 0 if z.regathers else 2 * hidden, 0 if z.regathers else hidden)
         backward.tape.swap("temporaries", 2 * weights, weights)
+    keep(2 * weights if z.auto else weights)
+
+
+def _by_chunks(z: Sizes, backward: Backward, keep: Callable[[int], None]) -> None:
+    """The head's backward by eighths: each makes a gradient of all hidden states, zero but for its own, and one of the
+    weights, which are added to those of the eighths before."""
+    tape = backward.tape
+    weights = 0 if z.frozen else z.shape.hidden * z.vocab * z.e
+    tape.hold("temporaries", z.read, weights)
+    tape.drop("logits", z.logits // CHUNKS)
+    tape.passing("temporaries", z.read, weights)
+    tape.drop("logits", z.logits - z.logits // CHUNKS)
+    tape.drop("activations", _head_input(z))
+    tape.drop("weights", _head_copy(z))
+    if z.auto:
+        tape.swap("temporaries", 2 * weights, weights)
+        tape.swap("temporaries", 0 if z.regathers else 2 * z.read, 0 if z.regathers else z.read)
     keep(2 * weights if z.auto else weights)
 
 

@@ -3,17 +3,19 @@
 `{accuracy} picture`, or a table by `program`, `series`, `size` of the model, `gpus`, or the `worst` rows. The numbers
 are those of tests/published/steps_judged.json: of each series, by constants that it did not make. `labs` is the table
 of labs/results/judged.json: the labs' steps, as a profile of the same machine predicted them (tools/judge_labs.py).
+Fine-tuning runs have their tables in `accuracy_runs`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
 from docutils import nodes
 
 from scaleout.draw import errors
+from scaleout.page import accuracy_runs
 from scaleout.page.tables import ROOT, MarkdownDirective
 from scaleout.spec.devices import DEVICES
 from scaleout.spec.program import PROGRAMS
@@ -71,14 +73,20 @@ def summary(group: list[dict]) -> list[str]:
 HEAD = ["Steps", "Median", "Nine of ten within", "Worst", "Too fast"]
 
 
-def grouped(word: str, key: Callable[[dict], str], order: Iterable[str] | None = None) -> str:
-    """A table with a line a group, and one for all."""
+def grouped(
+    word: str,
+    key: Callable[[dict], str],
+    order: Iterable[str] | None = None,
+    of: list[dict] | None = None,
+    head: Sequence[str] = HEAD,
+) -> str:
+    """A table with a line a group, and one for all. of: rows with `error`, all published steps if not given."""
     groups: dict[str, list[dict]] = {name: [] for name in order or ()}
-    all_rows = rows()
+    all_rows = rows() if of is None else of
     for row in all_rows:
         groups.setdefault(key(row), []).append(row)
     lines = [[name, *summary(group)] for name, group in groups.items() if group]
-    return markdown([word, *HEAD], [*lines, ["**all**", *summary(all_rows)]], (word,))
+    return markdown([word, *head], [*lines, ["**all**", *summary(all_rows)]], (word,))
 
 
 def _step(limits, value: float) -> str:
@@ -99,6 +107,7 @@ TABLES = {
     "gpus": lambda: grouped("GPUs", lambda row: _step(COUNTS, row["gpus"]), [words for _, words in COUNTS]),
     "worst": lambda: worst(),
     "labs": lambda: labs(),
+    **accuracy_runs.tables(grouped),
 }  # fmt: skip
 
 
@@ -171,7 +180,7 @@ class Accuracy(MarkdownDirective):
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        for path in (JUDGED, LABS):
+        for path in (JUDGED, LABS, accuracy_runs.JUDGED):
             self.env.note_dependency(str(path))
         kind = self.arguments[0]
         if kind == "picture":

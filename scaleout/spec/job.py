@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from scaleout.spec import checks, job_checks, mesh
+from scaleout.spec.adapters import NF4_BYTES, adapter_parameters, quantized
 from scaleout.spec.devices import DEVICES, Device
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS, Program, program
@@ -105,6 +106,18 @@ class Job:
     def rank_parameters(self, rank: int = 0) -> int:
         """Parameters on one rank of the pipeline, before ZeRO."""
         return stage_parameters(self.shape, self.layout, rank, sum(self.rank_stages(rank)))
+
+    def trained_parameters(self, rank: int = 0) -> int:
+        """Those of them with a gradient, which replicas reduce and the optimizer steps: all, or the adapters'."""
+        if self.recipe.adapter == "none":
+            return self.rank_parameters(rank)
+        return round(sum(self.rank_stages(rank)) * adapter_parameters(self.shape, self.recipe, self.layout.tp))
+
+    def weight_bytes(self, parameters: float, blocks: float) -> float:
+        """Bytes of so many weights, of which `blocks` layers', as replicas gather them: in the dtype that is computed
+        in, or in NF4."""
+        width = self.recipe.width("compute")
+        return parameters * width - blocks * quantized(self.shape, self.recipe, self.layout.tp) * (width - NF4_BYTES)
 
     @property
     def sharded(self) -> bool:

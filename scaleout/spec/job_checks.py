@@ -12,14 +12,15 @@ from scaleout.spec import checks, mesh
 from scaleout.spec.layout import CONTEXTS, Layout, context_share, sequence_unit
 from scaleout.spec.slices import check_sequence, check_tensor
 from scaleout.spec.topology import Cluster
-from scaleout.spec.transformer import check_positions, check_priced, check_run
+from scaleout.spec.transformer import check_positions, check_run, check_timed
 
 Job = Any  # of `spec.job`, which imports this module
 
 
 def check(job: Job) -> None:
     """ValueError, in one line with the nearest job that works, for what cannot be."""
-    check_priced(job.shape)
+    check_timed(job.shape)
+    _kinds(job)
     check_run(job.batch, job.seq)
     checks.one_of("context", job.context, CONTEXTS)
     checks.flag("tf32", job.tf32)
@@ -32,6 +33,13 @@ def check(job: Job) -> None:
     sequence(job, job.layout)
     _blocks(job)
     _replicas(job, job.layout)
+
+
+def _kinds(job: Job) -> None:
+    """ValueError for what is priced of usual models only."""
+    features = job.shape.features
+    if features.latent and job.layout.cp > 1:
+        raise ValueError("context parallelism is priced with key-value heads only: use cp 1")
 
 
 def _layout(job: Job) -> None:

@@ -25,7 +25,13 @@ def matrices(shape: Shape) -> dict[str, tuple[int, int]]:
 
 @lru_cache(maxsize=64)
 def _matrices(shape: Shape) -> dict[str, tuple[int, int]]:
-    return {name: size for name, size in tensors(shape).items() if name.startswith("blocks.") and len(size) == 2}
+    found = {}
+    for name, size in tensors(shape).items():
+        if name.startswith("blocks.") and len(size) == 3:  # experts, each a matrix of its own
+            found |= {f"{name}.{expert}": size[1:] for expert in range(size[0])}
+        elif name.startswith("blocks.") and len(size) == 2 and not name.endswith(".bias"):
+            found[name] = size
+    return found
 
 
 def matrix_parameters(shape: Shape) -> int:

@@ -34,6 +34,8 @@ class Program:
     label: its name in a sentence. attention: the kernel of fused attention, one of ATTENTIONS. fused: norms, rotary
         positions and activations are one kernel each; else one for each operation. projections: q, k and v are one
         matrix multiplication, and so are gate and up.
+    windows: its fused attention leaves out what lies outside a window, and has heads whose values are narrower than
+        their keys; else a mask says which scores count, and a slower kernel computes all of them.
     flat: ZeRO's stage 3 is by hand, in flat units, and no `fully_shard`: a machine may have measured either.
     tensor_overlap: one of OVERLAPS. data_overlap: gradient reduction overlaps with the backward. weight_overlap: with
         ZeRO 1 and 2 gathering the new weights overlaps with the next forward.
@@ -57,6 +59,7 @@ class Program:
     data_overlap: bool = True
     weight_overlap: bool = False
     moves: float = 1.0
+    windows: bool = True
     kernels: int = 14
     kernel_seconds: float = 16.6e-6
     contention: float = 0.23
@@ -68,7 +71,7 @@ class Program:
     def __post_init__(self) -> None:
         checks.one_of("attention", self.attention, ATTENTIONS)
         checks.one_of("tensor_overlap", self.tensor_overlap, OVERLAPS)
-        for name in ("fused", "projections", "flat", "data_overlap", "weight_overlap"):
+        for name in ("fused", "projections", "flat", "data_overlap", "weight_overlap", "windows"):
             checks.flag(name, getattr(self, name))
         for name in COSTS:
             checks.number(name, getattr(self, name), 0)
@@ -79,7 +82,9 @@ class Program:
 # `jitter` is the median of what weak-scaling series lose each time their nodes double (8B 0.4%, 15B 0.7%, 340B 1.2%:
 # tests/published/step_times_dense.json). Hugging Face is taken for eager torch: no published row of it names all that a
 # job needs.
-EAGER = Program("eager", "torch, eager", fused=False, kernels=32, moves=1.59, update_passes=2.73, step_seconds=0.011)
+EAGER = Program(
+    "eager", "torch, eager", fused=False, windows=False, kernels=32, moves=1.59, update_passes=2.73, step_seconds=0.011
+)
 PROGRAMS = {
     program.name: program
     for program in (

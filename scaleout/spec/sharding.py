@@ -8,7 +8,8 @@ from functools import cached_property, lru_cache
 from math import ceil, prod
 
 from scaleout.spec import checks
-from scaleout.spec.transformer import Shape, linears, norm_parameters, qk_norm_widths
+from scaleout.spec.blocks import has_experts, matrices
+from scaleout.spec.transformer import Shape, check_timed, norm_parameters, qk_norm_widths
 from scaleout.spec.variant import NORMS
 
 WRAPS = ("model", "block", "layer", "size")
@@ -82,8 +83,10 @@ class Unit:
 
     @cached_property
     def rows(self) -> list[tuple[int, int, int]]:
-        """(first dimension, elements of one of its rows, how many such tensors) of each size there is."""
-        return [(size[0], prod(size[1:]), times) for size, times in Counter(size for _, size in self.tensors).items()]
+        """(first dimension, elements of one of its rows, how many such tensors) of each size there is. Experts, stored
+        together, are split by the rows of their matrices, as torchtitan does where they are fewer than ranks."""
+        sizes = Counter((prod(size[:-1]), size[-1]) if len(size) == 3 else size for _, size in self.tensors)
+        return [(size[0], prod(size[1:]), times) for size, times in sizes.items()]
 
     @cached_property
     def parameters(self) -> int:
@@ -114,23 +117,33 @@ def tensors(shape: Shape) -> dict[str, tuple[int, ...]]:
     sizes: dict[str, tuple[int, ...]] = {"tokens.weight": (shape.vocab, h)}
     if shape.positions == "learned":
         sizes["positions.weight"] = (shape.position_rows, h)
+    check_timed(shape)
     norm = ["weight", "bias"][: norm_parameters(shape) // h]
-    pairs = linears(shape)
     for i in range(shape.layers):
         block = f"blocks.{i}"
         sizes |= {f"{block}.norm{n + 1}.{kind}": (h,) for n in range(NORMS[shape.features.norms]) for kind in norm}
         for name, width in zip(("q_norm", "k_norm"), qk_norm_widths(shape), strict=False):
             sizes[f"{block}.attention.{name}.weight"] = (width,)
-        for part, names in (("attention", ("q", "k", "v", "out")), ("mlp", ("up", "gate", "down"))):
-            for name in names:
-                if name in pairs:
-                    sizes[f"{block}.{part}.{name}.weight"] = pairs[name][::-1]
-                    if shape.has_bias(name):
-                        sizes[f"{block}.{part}.{name}.bias"] = pairs[name][1:]
+        sizes |= {f"{block}.attention.{name}": size for name, size in _of_heads(shape).items()}
+        for matrix in sorted(matrices(shape, has_experts(shape, i)), key=lambda matrix: _MADE.get(matrix.name, 0)):
+            several = (matrix.count,) if matrix.count > 1 else ()
+            sizes[f"{block}.{matrix.half}.{matrix.name}.weight"] = (*several, matrix.columns, matrix.depth)
+            if matrix.bias:
+                sizes[f"{block}.{matrix.half}.{matrix.name}.bias"] = (*several, matrix.columns)
     sizes |= {f"norm.{kind}": (h,) for kind in norm}
     if not shape.tied_head:
         sizes["head.weight"] = (shape.vocab, h)
     return sizes
+
+
+def _of_heads(shape: Shape) -> dict[str, tuple[int, ...]]:
+    """Vectors of latent attention's norms, and of scores that no value belongs to."""
+    latent, sizes = shape.features.latent, {}
+    if latent and latent.q_rank:
+        sizes["q_down_norm.weight"] = (latent.q_rank,)
+    if latent:
+        sizes["kv_down_norm.weight"] = (latent.kv_rank,)
+    return sizes | ({"sinks": (shape.heads,)} if shape.features.sinks else {})
 
 
 def units(shape: Shape, sharding: Sharding) -> tuple[Unit, ...]:
@@ -154,8 +167,11 @@ def _units(shape: Shape, wrap: str, least: int) -> tuple[Unit, ...]:
     return tuple(Unit(name, tuple(grouped[name])) for name in sorted(grouped, key=_reached) if grouped[name])
 
 
-_ORDER = ("tokens", "positions", "blocks", "norm1", "attention", "q", "k", "v", "q_norm", "k_norm", "out", "norm2",
-          "norm3", "mlp", "gate", "up", "down", "norm4", "norm", "head")  # fmt: skip
+_MADE = {"up": 1, "gate": 2, "down": 3}  # the order in which an MLP makes its matrices, behind attention's
+_ORDER = ("tokens", "positions", "blocks", "norm1", "attention", "q", "q_down", "q_down_norm", "q_up", "kv_down",
+          "kv_down_norm", "kv_up", "k", "v", "q_norm", "k_norm", "sinks", "out", "norm2", "norm3", "mlp", "router",
+          "expert_gate", "expert_up", "expert_down", "shared_scale", "shared_gate", "shared_up", "shared_down", "gate",
+          "up", "down", "norm4", "norm", "head")  # fmt: skip
 
 
 def _reached(module: str) -> tuple[int, ...]:

@@ -5,15 +5,23 @@ from __future__ import annotations
 from math import ceil
 
 from scaleout.spec import checks
+from scaleout.spec.blocks import ROW_PARALLEL, layers_parameters
 from scaleout.spec.layout import Layout
-from scaleout.spec.transformer import Shape, linears, norm_parameters, vector_parameters
-
-ROW_PARALLEL = ("out", "down")  # split along the input, so the bias stays whole
+from scaleout.spec.transformer import Shape, linears, norm_parameters
 
 
 def divides(shape: Shape, tp: int) -> bool:
     """Whether heads and the MLP's width fall into tp equal parts, and key-value heads into parts or whole copies."""
-    return not (shape.heads % tp or shape.h_ff % tp or (shape.kv % tp and tp % shape.kv))
+    return not (shape.heads % tp or any(ff % tp for ff in _widths(shape)) or (shape.kv % tp and tp % shape.kv))
+
+
+def _widths(shape: Shape) -> tuple[int, ...]:
+    """Widths of the MLPs of a model's layers, of an expert and of the shared ones."""
+    experts = shape.features.experts
+    if experts is None:
+        return (shape.h_ff,)
+    dense = (shape.h_ff,) * any(layer < shape.layers for layer in experts.dense)
+    return (*dense, experts.ff, experts.shared_ff)
 
 
 def check_tensor(shape: Shape, tp: int) -> None:
@@ -25,8 +33,8 @@ def check_tensor(shape: Shape, tp: int) -> None:
     nearest = checks.nearest(tp, (t for t in range(1, shape.heads + 1) if divides(shape, t)))
     if shape.heads % tp:
         reason = f"does not divide {shape.heads} heads"
-    elif shape.h_ff % tp:
-        reason = f"does not divide the MLP's width {shape.h_ff}"
+    elif uneven := [ff for ff in _widths(shape) if ff % tp]:
+        reason = f"does not divide the MLP's width {uneven[0]}"
     else:
         reason = f"and {shape.kv} key-value heads do not divide one another"
     raise ValueError(f"tp {tp} {reason}: the nearest that works is {nearest}")
@@ -91,10 +99,9 @@ def slice_linears(shape: Shape, tp: int) -> dict[str, tuple[int, int]]:
 
 
 def block_parameters(shape: Shape, tp: int = 1) -> int:
-    """Parameters of one block on one tensor-parallel rank; norms and the biases of out and down are whole."""
-    matrices = slice_linears(shape, tp)
-    biased = sum(a * b + b * shape.has_bias(name) for name, (a, b) in matrices.items())
-    return biased + vector_parameters(shape, tp)
+    """Parameters of one block on one tensor-parallel rank; norms and the biases of out and down are whole. Where layers
+    differ, of their mean, rounded."""
+    return round(layers_parameters(shape, tp) / shape.layers)
 
 
 def table_parameters(shape: Shape, layout: Layout, stage: int) -> dict[str, int]:
@@ -111,4 +118,5 @@ def table_parameters(shape: Shape, layout: Layout, stage: int) -> dict[str, int]
 
 def stage_parameters(shape: Shape, layout: Layout, rank: int, blocks: int) -> int:
     """Parameters of a rank of the pipeline that has so many blocks, before ZeRO."""
-    return blocks * block_parameters(shape, layout.tp) + sum(table_parameters(shape, layout, rank).values())
+    whole = layers_parameters(shape, layout.tp)
+    return round(blocks * whole / shape.layers) + sum(table_parameters(shape, layout, rank).values())

@@ -201,18 +201,25 @@ def linears(shape: Shape) -> dict[str, tuple[int, int]]:
     return attention_matrices(shape) | mlp_matrices(shape, shape.h_ff)
 
 
+def check_timed(shape: Shape) -> None:
+    """ValueError, in one line, for models whose parameters and FLOPs are counted, and no step of which is priced."""
+    labels = shape.features.labels
+    if labels is not None:
+        head = f"a head of {labels} labels" if labels else "no head"
+        raise ValueError(
+            f"the model has {head}, a kind that is not priced yet: take the language model that it was made from"
+        )
+
+
 def check_priced(shape: Shape) -> None:
-    """ValueError, in one line, for models whose parameters and FLOPs are counted, and no memory or time."""
-    if shape.variant is None:
-        return
-    labels = shape.variant.labels
-    head = {None: "", 0: "no head, a kind that is"}.get(labels, f"a head of {labels} labels, a kind that is")
-    for kind, instead in (
-        ("experts, which are" if shape.variant.experts else "", "take a dense model"),
-        ("latent attention, which is" if shape.variant.latent else "", "take a model with key-value heads"),
-        (head, "take the language model that it was made from"),
+    """ValueError, in one line, for models without a formula of memory: those of `check_timed`, and those whose step
+    has a time only (`timing` prices experts and latent attention)."""
+    check_timed(shape)
+    for there, kind, instead in (
+        (shape.features.experts, "experts, which are", "take a dense model"),
+        (shape.features.latent, "latent attention, which is", "take a model with key-value heads"),
     ):
-        if kind:
+        if there:
             raise ValueError(f"the model has {kind} not priced yet: {instead}")
 
 
@@ -223,21 +230,18 @@ def plain(shape: Shape) -> Shape:
     return shape
 
 
-def unpriced(shape: Shape, seq: int) -> tuple[str, ...]:
-    """What of a model that is priced is left out of its memory and time, a phrase each: `parameters` has it, and no
-    formula of bytes or seconds."""
+def unpriced(shape: Shape) -> tuple[str, ...]:
+    """What of a model is left out of its memory, a phrase each: `parameters` and the step time have it, and no formula
+    of bytes. A window changes no memory of fused attention, which stores no scores."""
     features = shape.features
-    windowed = shape.layers - sum(layer < shape.layers for layer in features.global_layers)
     phrases = {
         "the norms after attention and MLP": features.norms == "around",
-        "one norm for attention and MLP (two are priced)": features.norms == "shared",
+        "one norm for attention and MLP (two are counted)": features.norms == "shared",
         "the norms of queries and keys": features.qk_norm != "none",
-        "attention and MLP side by side (priced one after the other)": features.parallel,
+        "attention and MLP side by side (counted one after the other)": features.parallel,
         f"the tanh that caps {' and '.join(features.caps)}": bool(features.caps),
-        f"the window of {features.window or 0:,} tokens in {windowed} of {shape.layers} layers (attention is priced "
-        "over all tokens before)": features.window is not None and features.window < seq,
     }
-    return tuple(phrase for phrase, there in phrases.items() if there)
+    return tuple(f"the memory of {phrase}" for phrase, there in phrases.items() if there)
 
 
 def norm_parameters(shape: Shape) -> int:

@@ -7,32 +7,24 @@ that the mask hides; naive attention moves all of them through memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import reduce
 from math import fsum
+from operator import add
 
 from scaleout.collectives import tensor
 from scaleout.collectives.job import block_of, ends_of
 from scaleout.collectives.placements import Move
 from scaleout.collectives.tensor import Join
+from scaleout.spec.blocks import Kind, kinds
 from scaleout.spec.job import Job
 from scaleout.spec.layout import keeps_keys
+from scaleout.timing import passes
 from scaleout.timing.machine import Machine
+from scaleout.timing.products import products
 
 LAST = {"attention": "out", "mlp": "down"}  # of each half the matrix that gives the sum
-
-# How often a block's half reads or writes its stream, (forward, backward): a norm and a residual sum; under dropout a
-# mask of a byte too. An RMS norm in operations of its own casts, squares, takes the mean and scales: so many passes of
-# 16 bits more.
-STREAM, STREAM_DROPPED, RMS_NORM = (5, 6), (0.5, 2.5), (10, 14)
-# The same of queries and keys that rotary positions turn, in one kernel and one operation at a time, in fp32.
-ROTARY, ROTARY_UNFUSED = (2, 2), (9, 9)
-# Of the MLP's inner tensors, whose activation is one kernel, or with a gate two: passes of one inner tensor.
-GELU, GATED, GATED_UNFUSED = (2, 3), (3, 5), (5, 9)
-# Of naive attention's scores: made, scaled and masked and made probabilities, read by the next product.
-SCORES, SCORES_DROPPED = (4, 6), (2.5, 2.5)
-# Of an fp32 logit: the cast and the three reductions; in one kernel 16 bits are read, and the gradient written.
-LOGITS = {"eager": (5, 3), "fused": (0.5, 1), "chunked": (0.5, 1)}
 
 
 @dataclass(frozen=True)
@@ -107,9 +99,55 @@ class Work:
 
 
 def block(job: Job, rank: Machine, cut: tensor.Block | None = None) -> Work:
-    """A block of the job's model in one micro-batch. cut: with its matrices cut otherwise than Megatron cuts them."""
+    """A block of the job's model in one micro-batch; where layers differ, the mean of them. cut: with its matrices cut
+    otherwise than Megatron cuts them."""
     cut = cut or block_of(job)
-    halves = (_half(job, rank, cut, half) for half in tensor.HALVES)
+    each = [(layers, _layer(job, rank, cut, kind, first)) for layers, kind, first in _kinds(job)]
+    return each[0][1] if len(each) == 1 else _mean(each)
+
+
+def _kinds(job: Job) -> Iterator[tuple[int, Kind, bool]]:
+    """The kinds of the model's layers: (how many, the kind, whether their input needs no gradient).
+
+    Under an adapter the first layer's needs none. Where layers are recomputed it has one all the same: without, a
+    checkpoint would give none to what is in it (transformers, `enable_input_require_grads`).
+    """
+    alike = kinds(job.shape)
+    first = job.recipe.adapter != "none" and job.recipe.checkpointing != "full"
+    lone = next(kind for kind in alike if kind.holds(job.shape, 0)) if first else None
+    for kind in alike:
+        if kind.layers > (kind is lone):
+            yield kind.layers - (kind is lone), kind, False
+        if kind is lone:
+            yield 1, kind, True
+
+
+def _mean(each: list[tuple[int, Work]]) -> Work:
+    """The mean of layers of several kinds."""
+    total = sum(layers for layers, _ in each)
+    shares = [(layers / total, work) for layers, work in each]
+
+    def phase(name: str) -> Phase:
+        return reduce(add, (getattr(work, name).times(share) for share, work in shares))
+
+    matrices: dict[str, tuple[float, float]] = {}
+    for share, work in shares:
+        for name, forward, backward in work.matrices:
+            a, b = matrices.get(name, (0.0, 0.0))
+            matrices[name] = a + share * forward, b + share * backward
+    return Work(
+        phase("forward"),
+        phase("backward"),
+        phase("repeated"),
+        (fsum(s * work.context[0] for s, work in shares), fsum(s * work.context[1] for s, work in shares)),
+        fsum(share * work.weights for share, work in shares),
+        tuple((name, *times) for name, times in matrices.items()),
+    )
+
+
+def _layer(job: Job, rank: Machine, cut: tensor.Block, kind: Kind, first: bool) -> Work:
+    """A layer of one kind."""
+    halves = (_half(job, rank, cut, half, kind, first) for half in tensor.HALVES)
     forward, backward, weights, matrices = (a + b for a, b in zip(*halves, strict=True))
     keys = 2 * next(activation.bytes for activation in cut.tensors if activation.name == "k")
     context = (
@@ -121,7 +159,8 @@ def block(job: Job, rank: Machine, cut: tensor.Block | None = None) -> Work:
     if repeated != Phase():
         if job.recipe.checkpointing == "full" or not keeps_keys(job.layout, job.context):
             context = (context[0], sum(context))
-        last = "v" if job.recipe.checkpointing == "selective" else matrices[-1][0]
+        names = [name for name, *_ in matrices]
+        last = names[names.index("out") - 1 if job.recipe.checkpointing == "selective" else -1]
         matrices = tuple((name, f, b + repeated.seconds * (name == last)) for name, f, b in matrices)
     return Work(forward, backward + repeated, repeated, context, weights, matrices)
 
@@ -135,15 +174,20 @@ def ends(job: Job, rank: Machine) -> tuple[Work, Work]:
     width = job.recipe.width("compute")
     product = rates.matmul(rows, columns, depth, width)
     backward, weights = rates.backward(rows, columns, depth, width)
-    passes = LOGITS[job.recipe.loss]
+    frozen = job.recipe.adapter != "none"
+    if frozen:
+        backward, weights = backward - weights, 0.0
     first: list[Phase] = []
     last: list[Phase] = []
     for phase, name in enumerate(("forward", "backward")):
         sent = {part: _priced(moves, rank) for part, moves in getattr(model_ends, name).items()}
         table = sent["embedding"]
-        first.append(Phase(moves=rates.moved((1 + 2 * phase) * stream), exposed=table, communication=table))
+        times = 1 + 2 * phase
+        if phase and frozen:
+            table = times = 0
+        first.append(Phase(moves=rates.moved(times * stream), exposed=table, communication=table))
         reduced = fsum(seconds for part, seconds in sent.items() if part != "embedding")
-        moved = job.program.moves * passes[phase] * 4 * logits
+        moved = job.program.moves * passes.logits(job, phase) * 4 * logits
         parts = (product, backward)[phase], 0.0, rates.moved(moved)
         last.append(Phase(*parts, rates.host(rates.ends_seconds[phase], fsum(parts)), reduced, reduced))
     return Work(first[0], first[1]), Work(last[0], last[1], weights=weights)
@@ -161,16 +205,16 @@ class Operations:
 
 def operations(job: Job, rank: Machine) -> Operations:
     """The operations that `block` adds up to a forward."""
-    cut = block_of(job)
-    products: dict[str, float] = {}
+    cut, kind = block_of(job), kinds(job.shape)[0]
+    seconds: dict[str, float] = {}
     exposed: dict[tuple[str, str], float] = {}
     for half, last in LAST.items():
-        forward = {name: times[0] for name, times in _products(job, rank, cut, half).items()}
-        products |= forward
+        forward = {name: times[0] for name, times in products(job, rank, cut, half, kind).items()}
+        seconds |= forward
         for join in cut.joins:
             if join.half == half and join.forward:
                 exposed[half, join.at] = _exposed(job, rank, join, "forward", _hiding(forward, last))[0]
-    return Operations(products, _core(job, rank, cut)[0], exposed)
+    return Operations(seconds, _core(job, rank, cut, kind)[0], exposed)
 
 
 def _hiding(seconds: dict[str, float], last: str) -> dict[str, float]:
@@ -181,13 +225,15 @@ def _hiding(seconds: dict[str, float], last: str) -> dict[str, float]:
 # --- a half of a block ----------------------------------------------------------------------------------------------
 
 
-def _half(job: Job, rank: Machine, cut: tensor.Block, half: str) -> tuple[Phase, Phase, float, tuple]:
+def _half(
+    job: Job, rank: Machine, cut: tensor.Block, half: str, kind: Kind, first_layer: bool
+) -> tuple[Phase, Phase, float, tuple]:
     """(forward, backward, seconds of the weights' gradients, seconds by matrix) of attention or of the MLP."""
     rates = rank.rates
-    products = _products(job, rank, cut, half)
-    core = _core(job, rank, cut) if half == "attention" else ((0.0, 0.0), (0.0, 0.0))
-    kernels = job.program.kernels // 2
-    hiding = _hiding({name: times[0] for name, times in products.items()}, LAST[half])
+    times_of = products(job, rank, cut, half, kind, first_layer)
+    core = _core(job, rank, cut, kind) if half == "attention" else ((0.0, 0.0), (0.0, 0.0))
+    kernels, last = passes.launches(job, half, kind), list(times_of)[-1]
+    hiding = _hiding({name: times[0] for name, times in times_of.items()}, last)
     phases = []
     for phase, name in enumerate(("forward", "backward")):
         exposed = sent = 0.0
@@ -196,71 +242,50 @@ def _half(job: Job, rank: Machine, cut: tensor.Block, half: str) -> tuple[Phase,
                 a, b = _exposed(job, rank, join, name, hiding)
                 exposed, sent = exposed + a, sent + b
         attends, scores = core[phase]
-        moved = job.program.moves * _moved(job, cut, half, phase)
-        parts = fsum(times[phase] for times in products.values()), attends, rates.moved(moved + scores)
+        moved = job.program.moves * passes.moved(job, cut, half, phase, kind)
+        parts = fsum(times[phase] for times in times_of.values()), attends, rates.moved(moved + scores)
         host = rates.host(rates.block_seconds[phase] / 2, fsum(parts))
         phases.append(Phase(*parts, (1 + phase) * kernels * rates.kernel_seconds + host, exposed, sent))
-    weights = fsum(times[2] for times in products.values())
-    first = next(iter(products))
+    weights = fsum(times[2] for times in times_of.values())
+    first, center = next(iter(times_of)), list(times_of)[-2]
     remainders = [p.seconds - p.matmul - p.attention for p in phases]
     matrices = tuple(
         (
             name,
-            times[0] + core[0][0] * (name == "v") + remainders[0] * (name == first),
-            times[1] + core[1][0] * (name == "v") + remainders[1] * (name == first),
+            times[0] + core[0][0] * (name == center) + remainders[0] * (name == first),
+            times[1] + core[1][0] * (name == center) + remainders[1] * (name == first),
         )
-        for name, times in products.items()
+        for name, times in times_of.items()
     )
     return phases[0], phases[1], weights, matrices
 
 
-def _products(job: Job, rank: Machine, cut: tensor.Block, half: str) -> dict[str, tuple[float, float, float]]:
-    """Seconds (forward, backward, of it the weights' gradient) of each matrix of a half. Matrices that read the same
-    input are one multiplication where the program has them as one; each then has its share of the columns."""
-    names = {"attention": ("q", "k", "v", "out"), "mlp": ("gate", "up", "down")}[half]
-    local = {weight.name: (weight.local, weight.flops) for weight in cut.weights if weight.name in names}
-    last = list(local)[-1]
-    groups = [[name for name in local if name != last], [last]]
-    if not job.program.projections:
-        groups = [[name] for group in groups for name in group]
-    seconds, width = {}, job.recipe.width("compute")
-    for group in groups:
-        depth, columns = local[group[0]][0][0], sum(local[name][0][1] for name in group)
-        rows = local[group[0]][1] / (2 * depth * local[group[0]][0][1])
-        forward = rank.rates.matmul(rows, columns, depth, width)
-        backward, weights = rank.rates.backward(rows, columns, depth, width)
-        for name in group:
-            share = local[name][0][1] / columns
-            seconds[name] = share * forward, share * backward, share * weights
-    return seconds
-
-
-def _core(job: Job, rank: Machine, cut: tensor.Block) -> tuple[tuple[float, float], tuple[float, float]]:
+def _core(job: Job, rank: Machine, cut: tensor.Block, kind: Kind) -> tuple[tuple[float, float], tuple[float, float]]:
     """((seconds, bytes moved) forward, and backward) of attention between q, k, v and out; queries of a part of a
     sequence attend to the keys of all cp parts."""
-    cp, rates = job.layout.cp, rank.rates
+    cp, rates, latent = job.layout.cp, rank.rates, job.shape.features.latent
+    head = latent.nope + latent.rope if latent else job.shape.d
+    flops = 2 * cut.scores * (head + (latent.value if latent else head))
     if job.recipe.attention == "sdpa":
         heads = cut.scores / (job.seq // cp) ** 2 / cp  # of whole sequences
-        forward, backward = rates.attention(cp * cut.core_flops, job.seq, job.shape.d, heads)
+        share = attended(job.seq, kind.window)
+        masked = (share < 1 or bool(latent)) and not job.program.windows
+        if masked and share < 1:  # a mask says what counts, and all scores are computed, the later tokens' too
+            share = 2.0
+        capped = "scores" in job.shape.features.caps
+        forward, backward = rates.attention(cp * flops, job.seq, head, heads, share, masked=masked, capped=capped)
         return (forward, 0.0), (backward, 0.0)
     size = cut.scores * job.recipe.width("compute")
-    passes = [a + b * bool(job.recipe.dropout) for a, b in zip(SCORES, SCORES_DROPPED, strict=True)]
-    product = cut.core_flops / rates.matmul_flop_per_s
-    return (product, passes[0] * size), (2 * product, passes[1] * size)
+    forward_passes, backward_passes = passes.scores(job)
+    product = flops / rates.matmul_flop_per_s
+    return (product, forward_passes * size), (2 * product, backward_passes * size)
 
 
-def _moved(job: Job, cut: tensor.Block, half: str, phase: int) -> float:
-    """Bytes that the kernels of a half read and write, except matmuls and attention."""
-    sizes = {activation.name: activation.bytes for activation in cut.tensors}
-    fused, shape = job.program.fused, job.shape
-    passes = STREAM[phase] + STREAM_DROPPED[phase] * bool(job.recipe.dropout)
-    passes += RMS_NORM[phase] * (shape.norm == "rmsnorm" and not fused)
-    moved = passes * sizes["x"]
-    if half == "attention":
-        rotary = ROTARY if fused else ROTARY_UNFUSED
-        return moved + rotary[phase] * (sizes["q"] + sizes["k"]) * (shape.positions == "rotary")
-    inner = GELU if not shape.gated_mlp else GATED if fused else GATED_UNFUSED
-    return moved + inner[phase] * sizes["up"]
+def attended(seq: int, window: int | None) -> float:
+    """Share of the scores below the diagonal that a window leaves: each of seq tokens attends to at most `window`."""
+    if window is None or window >= seq:
+        return 1.0
+    return 1 - (1 - window / seq) ** 2
 
 
 # --- communication --------------------------------------------------------------------------------------------------

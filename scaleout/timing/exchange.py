@@ -6,13 +6,17 @@ and waits for those before it. `ddp` and `fsdp` lay both out on lanes. `pipeline
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from math import fsum
 from typing import NamedTuple
 
+from scaleout.spec.adapters import adapted, adapter_parameters
+from scaleout.spec.blocks import kinds, layer_elements, layers_parameters
 from scaleout.spec.job import Job
+from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding, stand_in_units, units
-from scaleout.spec.slices import block_parameters, slice_linears, table_parameters
+from scaleout.spec.slices import table_parameters
 from scaleout.spec.transformer import Shape, total_parameters
 from scaleout.timing import calibrated
 from scaleout.timing.compute import Work
@@ -41,20 +45,41 @@ def layers(job: Job, work: tuple[Work, Work, Work], blocks: int | None = None) -
     them, all where None.
 
     A norm's gradient goes with the matrix after it, the last norm's and the head's with the head; a tied head has none
-    of its own: the embedding's is complete when the first end's backward is.
+    of its own: the embedding's is complete when the first end's backward is. Under adapters theirs are all there are.
     """
     tables = table_parameters(job.shape, job.layout, 0)
     head = tables.get("head", 0) + tables.get("norm", 0)
     ends = sum(tables.values()) - head, head
-    return _layers(job.shape, job.layout.tp, job.recipe.gradient_bytes, work, ends, blocks or job.shape.layers)
+    if job.recipe.adapter != "none":
+        ends = 0, 0
+    return _layers(job.shape, job.layout.tp, job.recipe, work, ends, blocks or job.shape.layers)
+
+
+def trained_elements(shape: Shape, tp: int, recipe: Recipe, first: str) -> dict[str, float]:
+    """Parameters with a gradient of the mean layer, by matrix: its own, with norms and biases at the first one, or
+    those of its adapter."""
+    if recipe.adapter == "none":
+        counts = {name: whole(elements) for name, elements in layer_elements(shape, tp).items()}
+        counts[first] += whole(layers_parameters(shape, tp) / shape.layers) - sum(counts.values())
+        return counts
+    counts = dict.fromkeys(layer_elements(shape, tp), 0.0)
+    for kind in kinds(shape):
+        for matrix in adapted(shape, recipe, kind.experts, tp):
+            share = kind.layers / shape.layers
+            counts[matrix.name] += share * recipe.adapter_rank * (matrix.depth + matrix.columns)
+    return counts
+
+
+def whole(number: float) -> float:
+    """An int where it is one."""
+    return int(number) if number == int(number) else number
 
 
 @lru_cache(maxsize=64)  # the same whatever the number of ranks: a curve asks for it at each
-def _layers(shape: Shape, tp: int, width: int, work: tuple[Work, Work, Work], ends: tuple[int, int], blocks: int):
+def _layers(shape: Shape, tp: int, recipe: Recipe, work: tuple[Work, Work, Work], ends: tuple[int, int], blocks: int):
     block, first, last = work
-    counts = {name: rows * columns for name, (rows, columns) in slice_linears(shape, tp).items()}
-    counts[block.matrices[0][0]] += block_parameters(shape, tp) - sum(counts.values())  # norms and biases
-    context = block.context
+    width, context = recipe.gradient_bytes, block.context
+    counts = trained_elements(shape, tp, recipe, block.matrices[0][0])
     rows = [
         (name, forward + context[0] * (name == "v"), backward + context[1] * (name == "v"), counts[name] * width)
         for name, forward, backward in block.matrices
@@ -125,7 +150,7 @@ def weights(job: Job, rank: Machine, forward: float) -> tuple[float, float]:
     next forward where the program overlaps the two: (exposed, all of them)."""
     if not job.layout.zero or job.layout.replicas == 1:
         return 0.0, 0.0
-    seconds = rank.data("all_gather", job.rank_parameters() * job.recipe.width("compute"))
+    seconds = rank.data("all_gather", job.trained_parameters() * job.recipe.width("compute"))
     if not job.program.weight_overlap:
         return seconds, seconds
     return seconds - (1 - job.program.contention) * min(seconds, forward), seconds
@@ -169,7 +194,7 @@ def one_pass(
     replicas, disk = job.replicas, job.replicas.offload_to == "nvme"
     share = job.rank_parameters() / total_parameters(job.shape)  # of tensor parallelism's
     cut, _ = stand_in_units(job.shape, sharding, blocks, middle)
-    bare = pieces(layers(job, work, blocks), cut, sharding, job.recipe.checkpointing)
+    bare = with_adapters(job, pieces(layers(job, work, blocks), cut, sharding, job.recipe.checkpointing))
     line = fsdp_step(
         with_copies(bare, rank, replicas.reshard is not False, share),
         lambda size: rank.shards("all_gather", share * size),
@@ -186,6 +211,26 @@ def one_pass(
         contention=min(0.99, job.program.contention),
     )
     return line if sync else first_pass(line)
+
+
+def with_adapters(job: Job, bare: tuple[Piece, ...]) -> tuple[Piece, ...]:
+    """Units whose weights are gathered with those of their adapters, and of which these alone have gradients."""
+    if job.recipe.adapter == "none":
+        return bare
+    shape, tp, width = job.shape, job.layout.tp, job.recipe.width("compute")
+    layer, added = layers_parameters(shape, tp) / shape.layers, adapter_parameters(shape, job.recipe, tp)
+    gathered = (job.weight_bytes(layer, 1) / width + added) / layer
+    shares = {piece.name: (gathered, added / layer) if piece.name else (1.0, 0.0) for piece in bare}
+    return tuple(
+        replace(
+            piece,
+            gather_bytes=shares[piece.name][0] * piece.gather_bytes,
+            reduce_bytes=shares[piece.name][1] * piece.reduce_bytes,
+            shard_bytes=shares[piece.name][1] * piece.shard_bytes,
+            host_bytes=shares[piece.name][0] * piece.host_bytes,
+        )
+        for piece in bare
+    )
 
 
 def with_copies(bare: tuple[Piece, ...], rank: Machine, twice: bool, share: float) -> tuple[Piece, ...]:

@@ -125,7 +125,7 @@ def _without_pipeline(job: Job, rank: Machine, work: tuple[Work, Work, Work]) ->
         "hops": 0.0,
         "exposed data": data.exposed,
     }
-    parts["update"] = update_seconds(job, rank, job.rank_parameters())
+    parts["update"] = update_seconds(job, rank, job.trained_parameters())
     backward = m * (job.shape.layers * block.backward_seconds + first.backward_seconds + last.backward_seconds)
     parts["exposed host"] = offloaded(job, rank, backward + data.exposed - data.gathered, parts["update"])
     return Step(job, 0.0, parts, work, data.communication, data.timeline)
@@ -153,7 +153,7 @@ def _pipelined(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Step:
         "bubble": bare - busiest,
         "hops": run.seconds - bare + actions + tied_seconds(job, rank),
         "exposed data": data,
-        "update": update_seconds(job, rank, max(parameters)),
+        "update": update_seconds(job, rank, max(job.trained_parameters(stage) for stage in range(layout.pp))),
         "exposed host": 0.0,
     }
     return Step(job, 0.0, parts, work, sent, None, run, costs)
@@ -250,7 +250,7 @@ def offloaded(job: Job, rank: Machine, backward: float, update: float) -> float:
     """Seconds of offload's copies that nothing hides: gradients that are still on their way to the host when all
     backwards of a step are done, which take `backward` seconds with what they wait for; new weights on their way back
     when the update is, and states to and from a disk."""
-    replicas, recipe, parameters = job.replicas, job.recipe, owned(job, job.rank_parameters())
+    replicas, recipe, parameters = job.replicas, job.recipe, owned(job, job.trained_parameters())
     if replicas.offload == "none":
         return 0.0
     gradients = weights = 0.0

@@ -15,11 +15,12 @@ from typing import NamedTuple
 from scaleout.collectives.job import hop_bytes
 from scaleout.memory.mesh_peaks import End, Peaks, ends_of, peaks
 from scaleout.spec import frameworks, mesh
+from scaleout.spec.blocks import layer_elements, layers_parameters
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.replicas import Replicas
-from scaleout.spec.slices import block_parameters, slice_linears, table_parameters
+from scaleout.spec.slices import table_parameters
 from scaleout.timing import compute, exchange, machine, pipeline_exchange
 from scaleout.timing.compute import Work
 from scaleout.timing.job import PARTS, action_seconds, overheads, straggling, tied_seconds, update_seconds
@@ -110,7 +111,7 @@ class Pricer:
             "bubble": fill,
             "hops": actions + 2 * (p * v - 1) * hop + tied_seconds(job, way.rank),
             "exposed data": self._data(way, work),
-            "update": update_seconds(job, way.rank, max(way.parameters)),
+            "update": update_seconds(job, way.rank, _trained(way)),
             "exposed host": 0.0,
             "host": job.program.step_seconds,
         }
@@ -169,6 +170,14 @@ def _replicated(layout: Layout) -> tuple[int, bool]:
     return layout.zero, layout.replicas > 1
 
 
+def _trained(way: Way) -> int:
+    """The most parameters with a gradient on a rank."""
+    job = way.job
+    if job.recipe.adapter == "none":
+        return max(way.parameters)
+    return max(job.trained_parameters(end.rank) for end in way.cut.ends)
+
+
 def in_line(way: Way, work: tuple[Work, Work, Work]) -> tuple[float, float]:
     """Seconds of a micro-batch on the busiest rank, and of the first one's way to it and the last one's from it."""
     layout, cut, actions = way.job.layout, way.cut, action_seconds(way.job)
@@ -190,16 +199,22 @@ def sharded(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> float:
     block, _, _ = work
     n, share = job.shape.layers, job.program.contention
     wide, fine = job.recipe.width("compute"), job.recipe.gradient_bytes
-    parameters = block_parameters(job.shape, job.layout.tp)
+    parameters, adapts = layers_parameters(job.shape, job.layout.tp) / n, job.recipe.adapter != "none"
     ends = job.rank_parameters() - n * parameters
-    gather, scatter = rank.shards("all_gather", parameters * wide), rank.shards("reduce_scatter", parameters * fine)
+    weights, gradients = parameters * wide, parameters * fine
+    if adapts:
+        added = job.trained_parameters() / n
+        weights, gradients = job.weight_bytes(parameters, 1) + added * wide, added * fine
+    gather, scatter = rank.shards("all_gather", weights), rank.shards("reduce_scatter", gradients)
     moved = rank.rates.moved
-    forward = block.forward_seconds + 2 * moved(parameters * wide)
-    backward = block.backward_seconds + 3 * moved(parameters * wide) + moved(parameters * fine)
+    forward = block.forward_seconds + 2 * moved(weights)
+    backward = block.backward_seconds + 3 * moved(weights) + moved(gradients)
     sent = gather + scatter
     exposed = n * (max(forward + share * gather, gather) - block.forward_seconds)
     exposed += n * (max(backward + share * sent, sent) - block.backward_seconds)
-    exposed += rank.shards("all_gather", ends * wide) + gather + rank.shards("reduce_scatter", ends * fine)
+    fine *= not adapts  # of the ends no adapter
+    scatters = rank.shards("reduce_scatter", ends * fine) if fine else scatter
+    exposed += rank.shards("all_gather", ends * wide) + gather + scatters
     return job.layout.m * (exposed + 3 * moved(ends * wide) + moved(ends * fine))
 
 
@@ -208,12 +223,15 @@ def bucketed(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> float:
     layout, share, n = job.layout, job.program.contention, job.shape.layers
     fine, tables = job.recipe.gradient_bytes, table_parameters(job.shape, layout, 0)
     call = "reduce_scatter" if layout.zero else "all_reduce"
-    body = fine * n * block_parameters(job.shape, layout.tp)
+    body = fine * layers_parameters(job.shape, layout.tp)
+    if job.recipe.adapter != "none":
+        tables, body = dict.fromkeys(tables, 0), fine * job.trained_parameters()
     count = buckets(job, body)
     bucket = rank.data(call, body / count)
     head = fine * (tables["head"] + tables["norm"])
     sent = count * bucket + (rank.data(call, head) if head else 0.0)
-    table = rank.data(call, fine * (tables["tokens"] + tables["positions"]))
+    tokens = fine * (tables["tokens"] + tables["positions"])
+    table = rank.data(call, tokens) if tokens else 0.0
     backward = n * work[0].backward_seconds
     computed = backward + share * min(sent, backward / (1 - share)) + work[1].backward_seconds
     exposed = max(sent, computed) + table - backward - work[1].backward_seconds
@@ -227,9 +245,10 @@ def bucketed(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> float:
 def buckets(job: Job, body: float) -> float:
     """Buckets of the blocks' gradients, `body` bytes: one is filled, matrix by matrix, until it has its size."""
     cap, _ = exchange.bucket_bytes(job)
-    sizes = [
-        rows * columns * job.recipe.gradient_bytes for rows, columns in slice_linears(job.shape, job.layout.tp).values()
-    ]
+    elements = layer_elements(job.shape, job.layout.tp)
+    if job.recipe.adapter != "none":
+        elements = exchange.trained_elements(job.shape, job.layout.tp, job.recipe, "")
+    sizes = [job.recipe.gradient_bytes * count for count in elements.values() if count]
     block = body / job.shape.layers
     if cap >= block:
         matrix = block / len(sizes)

@@ -41,6 +41,13 @@ ATTENTION = {
     "flash-2": {"ampere": (0.69, 0.56), "hopper": (0.38, 0.35), "blackwell": (0.20, 0.16), "cdna3": (0.30, 0.25)},
     "cudnn": {"ampere": (0.69, 0.56), "hopper": (0.60, 0.55), "blackwell": (0.62, 0.48), "cdna3": (0.30, 0.25)},
 }
+# torch's memory-efficient kernel is CUTLASS's, of instructions that Ampere has: it is taken for as fast as Triton's of
+# 2023, a guess.
+ATTENTION["efficient"] = ATTENTION["triton"]
+# FLOPs in 16 bits that the tensor cores compute while the special-function units compute one tanh, which is one
+# instruction: 16 per clock and multiprocessor, beside 2,048, 4,096 and 8,192 FLOPs (timing/kernels.py, GENERATIONS; AMD
+# CDNA 3: 16 transcendental results per clock and compute unit beside 2,048 FLOPs).
+FLOPS_OF_TANH = {"ampere": 128, "hopper": 256, "blackwell": 512, "cdna3": 128}
 # Tokens of a sequence at which half of that is reached: H100, FlashAttention-2 and cuDNN, 512 to 16,384 tokens.
 RAMP = 300
 NARROW = 0.2  # exponent of d / 128 for narrower heads: 324 of 370 TFLOP/s with heads of 64 on H100 (the same figures)
@@ -67,7 +74,7 @@ class Overhead:
     number: tuple[float, float] = (0.0, 0.0)
     score: tuple[float, float] = (0.0, 0.0)
 
-    def seconds(self, phase: int, queries: float, head: int, seq: int) -> float:
+    def seconds(self, phase: int, queries: float, head: int, seq: float) -> float:
         """Seconds of `queries` of all heads, each with `seq` scores."""
         per_query = self.query[phase] + head * self.number[phase] + seq * self.score[phase]
         return self.call[phase] + queries * per_query
@@ -86,6 +93,8 @@ class Rates:
     block_seconds, ends_seconds: what the host takes for a block and for the model's ends, forward and backward;
     queued: beside kernels that it has launched before, which wait in a queue.
     update_bytes_per_s, tensor_seconds: what the optimizer reaches, 0 for what other kernels do, and of each tensor.
+    masked_flop_per_s: what the attention reaches that takes a mask (None: the same). special_seconds: of one tanh, on
+    all multiprocessors together.
     """
 
     peak: float
@@ -107,36 +116,54 @@ class Rates:
     queued: bool = False
     update_bytes_per_s: float = 0.0
     tensor_seconds: float = 0.0
+    masked_flop_per_s: tuple[float, float] | None = None
+    special_seconds: float = 0.0
 
-    def matmul(self, rows: float, columns: int, depth: int, width: int = 2) -> float:
-        """Seconds of one (rows x depth) by (depth x columns) multiplication, elements of `width` bytes."""
+    def matmul(self, rows: float, columns: int, depth: int, width: int = 2, count: int = 1) -> float:
+        """Seconds of one (rows x depth) by (depth x columns) multiplication, elements of `width` bytes; of `count` of
+        them in one grouped kernel."""
         wave = 1.0
         if self.multiprocessors:
-            tiles = ceil(rows / TILE[0]) * ceil(columns / TILE[1])
+            tiles = count * ceil(rows / TILE[0]) * ceil(columns / TILE[1])
             wave = 1 + WAVE * (ceil(tiles / self.multiprocessors) * self.multiprocessors / tiles - 1)
-        computes = 2 * rows * columns * (depth + self.depth) * wave / self.matmul_flop_per_s
-        size = width * (rows * depth + depth * columns + rows * columns)
+        computes = count * 2 * rows * columns * (depth + self.depth) * wave / self.matmul_flop_per_s
+        size = count * width * (rows * depth + depth * columns + rows * columns)
         moves = size / self.memory_bytes_per_s
         return max(computes, moves) + size * self.operand_seconds + self.kernel_seconds
 
-    def backward(self, rows: float, columns: int, depth: int, width: int = 2) -> tuple[float, float]:
+    def backward(self, rows: float, columns: int, depth: int, width: int = 2, count: int = 1) -> tuple[float, float]:
         """Seconds of a linear layer's backward, (all of it, of its weights' gradient). Sizes as in its forward."""
-        weights = self.backward_times * self.matmul(depth, columns, int(rows), width)
-        return self.backward_times * self.matmul(rows, depth, columns, width) + weights + self.linear_seconds, weights
+        weights = self.backward_times * self.matmul(depth, columns, max(1, int(rows)), width, count)
+        inputs = self.backward_times * self.matmul(rows, depth, columns, width, count)
+        return inputs + weights + self.linear_seconds, weights
 
-    def attention(self, flops: float, seq: int, head: int, heads: float) -> tuple[float, float]:
+    def attention(
+        self,
+        flops: float,
+        seq: int,
+        head: int,
+        heads: float,
+        share: float = 1.0,
+        *,
+        masked: bool = False,
+        capped: bool = False,
+    ) -> tuple[float, float]:
         """Seconds (forward, backward) of fused causal attention; its two matmuls have `flops` with the masked half.
 
         heads: of all sequences together, each of `seq` tokens and `head` wide. The kernel leaves out the masked half;
-        its backward makes the scores again (`MATMULS`).
+        its backward makes the scores again (`MATMULS`). share: of the scores below the diagonal those that it computes,
+        fewer in a window, 2 for all scores. masked: by the kernel that takes a mask. capped: tanh limits each score.
         """
-        reached = seq / (seq + self.ramp) * min(1.0, head / 128) ** self.narrow
+        keys = seq * share  # twice as many as a query has on average
+        reached = keys / (keys + self.ramp) * min(1.0, head / 128) ** self.narrow
         tiles = heads * seq / self.queries / self.multiprocessors if self.multiprocessors else 0.0
+        rate = (self.masked_flop_per_s if masked else None) or self.attention_flop_per_s
+        beside = heads * seq * keys / 2 * self.special_seconds * capped
         seconds = []
         for phase, times in enumerate(MATMULS.values()):
             idle = 1 + TAIL[phase] / tiles if tiles else 1.0
-            overhead = self.overhead.seconds(phase, heads * seq, head, seq)
-            seconds.append(times * flops / 2 / self.attention_flop_per_s[phase] / reached * idle + overhead)
+            overhead = self.overhead.seconds(phase, heads * seq, head, keys)
+            seconds.append(times * flops * share / 2 / rate[phase] / reached * idle + overhead + beside)
         return seconds[0], seconds[1]
 
     def moved(self, size: float, kernels: int = 0) -> float:
@@ -174,4 +201,6 @@ def device_rates(device: Device, program: Program, dtype: str) -> Rates:
         RAMP,
         NARROW,
         program.kernel_seconds,
+        masked_flop_per_s=None if program.windows else tuple(peak * share for share in ATTENTION["efficient"][chips]),
+        special_seconds=FLOPS_OF_TANH[chips] / device.matmul_flop_per_s(device.half),
     )

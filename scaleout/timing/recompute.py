@@ -28,6 +28,7 @@ from scaleout.timing.compute import Phase, Work
 from scaleout.timing.job import Step, step_on, straggling
 from scaleout.timing.knapsack import Choice, Priced, exact
 from scaleout.timing.machine import Machine
+from scaleout.timing.passes import ROTARY, ROTARY_UNFUSED, SCORES, SCORES_DROPPED
 from scaleout.timing.pipeline import Costs
 
 # The matrix of a tile's multiplication, where it has another name, and the join of its communication.
@@ -66,12 +67,12 @@ def passes(job: Job, tile: Tile) -> float:
     kernels that read and write otherwise `compute` knows how often: of a naive core's scores, of rotary positions."""
     width = job.recipe.width("compute")
     if tile.name in ("scores", "dropped scores"):
-        count = {"scores": compute.SCORES, "dropped scores": compute.SCORES_DROPPED}[tile.name][0]
+        count = {"scores": SCORES, "dropped scores": SCORES_DROPPED}[tile.name][0]
         return count * block_of(job).scores * width
     moved = tile.moved
     if tile.name in ("q", "k") and job.program.fused and job.shape.positions == "rotary":
         size = next(activation.bytes for activation in block_of(job).tensors if activation.name == tile.name)
-        moved -= (compute.ROTARY_UNFUSED[0] - compute.ROTARY[0]) * size
+        moved -= (ROTARY_UNFUSED[0] - ROTARY[0]) * size
     return job.program.moves * moved
 
 

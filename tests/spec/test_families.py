@@ -9,6 +9,7 @@ from cases import each, over, refused
 from repo import ROOT
 
 from scaleout.memory.accounts import account
+from scaleout.memory.job import accounts, fullest
 from scaleout.memory.states import tensor_sizes
 from scaleout.spec import config as config_json
 from scaleout.spec.families import FAMILIES
@@ -209,9 +210,25 @@ def test_what_is_counted_only_is_refused_where_it_would_be_priced(name, said):
     shape = Shape.from_config(config(name))
     from scaleout.spec.devices import DEVICES
 
-    refused(lambda: Job(shape, 128, DEVICES["h100-sxm"], cluster(1, 1)), said)
     refused(lambda: account(shape, 1, 128), said)
-    refused(lambda: tensors(shape), said)
+    if not shape.features.experts:  # a step of experts is timed
+        refused(lambda: Job(shape, 128, DEVICES["h100-sxm"], cluster(1, 1)), said)
+        refused(lambda: tensors(shape), said)
+
+
+TIMED = [name for name in MODELS if Shape.from_config(config(name)).features.labels is None]
+
+
+@pytest.mark.parametrize("name", [name for name in TIMED if name not in PRICED])
+def test_experts_and_latent_attention_are_timed_and_their_memory_is_refused(name):
+    """Every door of memory refuses in one line; the parameters that ranks share are those of the model."""
+    shape = Shape.from_config(config(name))
+    from scaleout.spec.devices import DEVICES
+
+    job = Job(shape, 128, DEVICES["h100-sxm"], cluster(1, 8), layout=Layout(dp=8, zero=3))
+    assert job.rank_parameters() == sum(math.prod(size) for size in tensors(shape).values()) == total_parameters(shape)
+    for door in (fullest, accounts, lambda one: account(shape, 1, 128, one.recipe, one.layout)):
+        refused(lambda door=door: door(job), "not priced yet")
 
 
 def test_the_books_own_transformer_has_no_variant():

@@ -16,7 +16,7 @@ from scaleout.spec.program import EAGER, MEASURED
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import Shape
-from scaleout.timing import calibrated, compute, job, machine
+from scaleout.timing import calibrated, job, machine, passes
 from scaleout.timing.calibrated import fit, profile_rates
 
 SHAPE = Shape(4, 160, 5, 256, max_seq=128)
@@ -143,7 +143,7 @@ def test_a_step_by_hand():
     queries = 4 * 5 * 128
     forward += CALL[0] + queries * (QUERY[0] + 32 * NUMBER[0] + 128 * SCORE[0] + 2 * 128 * 32 * ATTEND[0])
     stream = 4 * tokens * h
-    forward += EAGER.moves * BYTE * stream * (2 * compute.STREAM[0] + 4 * compute.GELU[0])
+    forward += EAGER.moves * BYTE * stream * (2 * passes.STREAM[0] + 4 * passes.GELU[0])
     assert found.work[0].forward_seconds == pytest.approx(forward, rel=1e-6)
     last = multiplied(tokens, v, h) + ENDS[0] + EAGER.moves * BYTE * 5 * 4 * tokens * v
     assert found.work[2].forward_seconds == pytest.approx(last, rel=1e-6)

@@ -12,7 +12,7 @@ from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS
-from scaleout.timing import compute, machine, rates
+from scaleout.timing import compute, machine, passes, rates
 from scaleout.timing.rates import Rates
 
 GPU = Rates(1e15, 5e14, (4e14, 2e14), 2e12, multiprocessors=132, depth=70, ramp=300, narrow=0.2, kernel_seconds=1e-5)
@@ -146,7 +146,7 @@ def test_operations_of_their_own_move_more():
     on = machine.from_datasheet(LLAMA).rates
     split = block(replace(LLAMA, program=replace(LLAMA.program, fused=False)))
     sizes = {one.name: one.bytes for one in block_of(LLAMA).tensors}
-    more = 2 * compute.RMS_NORM[0] * sizes["x"] + 7 * (sizes["q"] + sizes["k"]) + 2 * sizes["up"]
+    more = 2 * passes.RMS_NORM[0] * sizes["x"] + 7 * (sizes["q"] + sizes["k"]) + 2 * sizes["up"]
     assert split.forward.moves - block(LLAMA).forward.moves == pytest.approx(more / on.memory_bytes_per_s, rel=1e-12)
 
 

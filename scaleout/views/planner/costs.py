@@ -41,7 +41,7 @@ def figures(setting: Setting) -> dict:
         [f"**total**, of {amount(setting.usable, 10**9)}", *(f"**{amount(plan.bytes, 10**9)}**" for plan in plans)]
     )
     refusal = "" if isinstance(setting.yours, Plan) else f"Your layout is not possible: {setting.yours}."
-    left_out = "; ".join(unpriced(setting.question.shape, setting.question.seq))
+    left_out = "; ".join(unpriced(setting.question.shape))
     not_priced = f"Not in these figures yet: {left_out}." if left_out else ""
     return {
         "title": "Where the time goes, and the memory of the fullest GPU",

@@ -1,0 +1,119 @@
+"""The tables of `{accuracy}` about published fine-tuning runs: seconds, memory, and what public calculators say.
+
+The numbers are those of tests/published/fine_tuning_judged.json, which tools/judge_fine_tuning.py writes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from statistics import median
+
+from scaleout.page.tables import ROOT
+from scaleout.spec.devices import DEVICES
+from scaleout.spec.program import PROGRAMS
+from scaleout.timing import band
+from scaleout.words.tables import markdown
+
+JUDGED = ROOT / "tests" / "published" / "fine_tuning_judged.json"
+METHODS = {"full": "all weights", "lora": "LoRA", "qlora": "QLoRA"}
+KERNELS = {"plain": "", "kbit": ", norms cast to fp32", "fused": ", Triton kernels",
+           "fused lora": ", Triton kernels, fused adapters"}  # fmt: skip
+# Series by what their projects are called.
+PROJECTS = {"fms-acceleration 2024-11": "IBM fms-acceleration: Mistral 7B, Llama 2 70B",
+            "fms-acceleration liger": "IBM fms-acceleration: Llama 3 8B, Liger's loss",
+            "fms-acceleration granite": "IBM fms-acceleration: PowerLM 3B", "fsdp_qlora": "Answer.AI fsdp_qlora",
+            "qwen": "Qwen: 1.8B to 72B", "torchtune": "torchtune: Llama 3.1 and 3.2",
+            "automodel": "NVIDIA NeMo AutoModel",
+            "dgxc fine-tuning": "NVIDIA dgxc-benchmarking: Llama 3", "nanogpt": "nanoGPT: GPT-2 124M"}  # fmt: skip
+WORST = 12
+HEAD = ["Runs", "Median", "Nine of ten within", "Worst", "Too low"]  # of a table of memory
+
+
+def runs(what: str) -> list[dict]:
+    """The runs whose "seconds" or "gib" were measured and are predicted, with the `error` of the prediction."""
+    judged = json.loads(JUDGED.read_text(encoding="utf-8"))
+    table = [dict(zip(judged["columns"], values, strict=True)) for values in judged["rows"]]
+    return [
+        row | {"error": row[f"predicted_{what}"] / row[f"measured_{what}"] - 1}
+        for row in table
+        if row[f"measured_{what}"] and row[f"predicted_{what}"]
+    ]
+
+
+def calculators() -> list[str]:
+    """The public calculators that were asked."""
+    columns = json.loads(JUDGED.read_text(encoding="utf-8"))["columns"]
+    return columns[columns.index("predicted_gib") + 1 :]
+
+
+def method(row: dict) -> str:
+    """What is trained, on one GPU or on several."""
+    return f"{METHODS[row['method']]}, {'one GPU' if row['gpus'] == 1 else 'several GPUs'}"
+
+
+ORDER = [f"{words}, {gpus}" for words in METHODS.values() for gpus in ("one GPU", "several GPUs")]
+
+
+def project(row: dict) -> str:
+    return PROJECTS[row["series"]]
+
+
+def program(row: dict) -> str:
+    return PROGRAMS[row["program"]].label
+
+
+def run_words(row: dict) -> str:
+    """A run in a few words."""
+    gpus = f"{row['gpus']} × {DEVICES[row['device']].name}" if row["gpus"] > 1 else DEVICES[row["device"]].name
+    words = f"{row['model'].title()}, {METHODS[row['method']]}{KERNELS[row['kernels']]}"
+    return f"{words}, {row['batch']} × {row['tokens']:,} tokens on {gpus}"
+
+
+def worst(what: str, unit: str) -> str:
+    """The runs whose seconds or memory are farthest off."""
+    farthest = sorted(runs(what), key=lambda row: -abs(row["error"]))[:WORST]
+    return markdown(
+        ["Project", "Run", "Measured", "Predicted", "Off"],
+        [
+            [
+                project(row).partition(":")[0],
+                run_words(row),
+                f"{row[f'measured_{what}']:.3g} {unit}",
+                f"{row[f'predicted_{what}']:.3g} {unit}",
+                f"{row['error']:+.0%}",
+            ]
+            for row in farthest
+        ],
+        ("Project", "Run"),
+    )
+
+
+def beside() -> str:
+    """Public calculators beside the book's account, each on the runs for which it has an answer."""
+    lines = []
+    for name in calculators():
+        answered = [row for row in runs("gib") if row[name]]
+        theirs = [row[name] / row["measured_gib"] - 1 for row in answered]
+        own = [row["error"] for row in answered]
+        lines.append([name, str(len(answered)), *spread(theirs), *spread(own)[:2]])
+    head = ["Calculator", "Runs", "Median", "Nine of ten within", "Worst", "The book, same runs", "Nine of ten within"]
+    return markdown(head, lines, ("Calculator",))
+
+
+def spread(errors: list[float]) -> list[str]:
+    """The median, what nine of ten are within, and the worst."""
+    sizes = [abs(error) for error in errors]
+    return [f"{median(sizes):.1%}", f"{band.ninth(sizes):.0%}", f"{max(errors, key=abs):+.0%}"]
+
+
+def tables(grouped: Callable) -> dict[str, Callable[[], str]]:
+    """The tables by the word after `{accuracy}`; grouped: as in `accuracy`, which imports this module."""
+    return {
+        "runs": lambda: grouped("What is trained", method, ORDER, runs("seconds")),
+        "run-projects": lambda: grouped("Project", project, PROJECTS.values(), runs("seconds")),
+        "run-worst": lambda: worst("seconds", "s"),
+        "run-memory": lambda: grouped("What is trained", method, ORDER, runs("gib"), HEAD),
+        "run-memory-worst": lambda: worst("gib", "GiB"),
+        "calculators": beside,
+    }
