@@ -122,12 +122,14 @@ class Setting(base.Setting, remembered=512):
 
     @cached_property
     def recipe(self) -> Recipe:
-        """As transformers' Trainer with PEFT, or torchtune, trains it. PEFT has fp32 adapters beside a base in 16 bits
-        (autocast_adapter_dtype); torchtune, and FSDP, which shards tensors of one dtype, have both in bf16."""
-        theirs, adapts = self.program == "huggingface", self.adapter != "none"
+        """As transformers' Trainer with PEFT, or torchtune, trains it. PEFT has fp32 adapters under autocast beside a base
+        in 16 bits (autocast_adapter_dtype); torchtune, and FSDP, whose shards are of one dtype, have both in bf16."""
+        theirs, precision = self.program == "huggingface", self.precision
+        if self.adapter != "none":
+            precision = "autocast-bf16" if theirs and not self.sharded else "bf16"
         optimizer = self.optimizer.removeprefix(PAGED)
         recipe = Recipe(
-            "bf16" if adapts else self.precision,
+            precision,
             optimizer,
             foreach=False,
             fused_update=optimizer == "adamw"
@@ -137,13 +139,12 @@ class Setting(base.Setting, remembered=512):
             adapter=self.adapter,
             adapter_rank=self.rank,
             adapter_targets=self.targets,
-            adapter_dtype="fp32" if adapts and theirs and not self.sharded else "weight",
             unquantized=self.unquantized,
             loss=self.loss,
             operations="transformers" if theirs else "book",
             buckets="beside" if self.gpus > 1 and not self.sharded else "none",
         )
-        if self.sharded and recipe.precision == "autocast-bf16":  # as Accelerate has it
+        if self.sharded and precision == "autocast-bf16":  # as Accelerate has it
             return frameworks.trained(PROGRAMS["huggingface"], Layout(dp=self.gpus, zero=3), recipe)
         return recipe
 
@@ -163,7 +164,7 @@ class Setting(base.Setting, remembered=512):
     @property
     def left_out(self) -> tuple[str, ...]:
         """What of the model is neither in its memory nor in its time."""
-        return unpriced(self.shape, self.tokens)
+        return unpriced(self.shape)
 
     # --- its memory and its time ------------------------------------------------------------------------------------
 
