@@ -26,7 +26,8 @@ def answer(asked: Setting, sequences: int, free: dict[str, tuple]) -> dict[str, 
     ways = sorted((one for one in every if not one.refusal), key=rank)
     if not ways:
         raise ValueError(every[0].refusal)
-    best, kept = ways[0], best_by_layout(ways)
+    best = chosen(ways)
+    kept = best_by_layout([best, *ways])
     return {
         "model": model(asked),
         "cluster": f"{asked.gpus} {asked.card.name}",
@@ -71,6 +72,16 @@ def rank(one: Setting) -> tuple[int, float]:
     return place, one.peak if place == 2 else -one.rate
 
 
+def chosen(ways: list[Setting]) -> Setting:
+    """The best of ranked ways: of those that fit and that the band does not tell from the fastest, the fastest of the
+    simplest layout, in the order of LAYOUTS."""
+    first = ways[0]
+    if not first.fits:
+        return first
+    alike = [one for one in ways if one.fits and one.rate * (1 + first.band.share) >= first.rate]
+    return min(alike, key=lambda one: (list(LAYOUTS).index(one.layout), -one.rate))
+
+
 def best_by_layout(ways: list[Setting]) -> list[Setting]:
     """Of each layout, with and without checkpointing, the first of these ways."""
     found: dict[tuple[str, str], Setting] = {}
@@ -88,7 +99,8 @@ def layout_words(one: Setting) -> str:
 def described(one: Setting, best: Setting) -> dict[str, Any]:
     """A setting with its figures, and why it is not the best."""
     slower = one.step.seconds / best.step.seconds - 1
-    why = "the best" if one is best and one.fits else f"{slower:+.0%} time" if one.fits else one.verdict
+    equal = ", equal within the band" if slower < 0 else ""
+    why = "the best" if one is best and one.fits else f"{slower:+.0%} time{equal}" if one.fits else one.verdict
     if one.verdict == VERDICTS[-1]:
         over = one.peak - one.usable
         why += f" by {amount(over)}" if over > 0 else ": more than the CPU memory of a node is offloaded"

@@ -36,16 +36,12 @@ def asked(*argv):
 
 def best(*argv):
     setting, sequences, free = asked(*argv)
-    return min(tuning.candidates(setting, sequences, free), key=tuning.rank)
+    return tuning.chosen(sorted(tuning.candidates(setting, sequences, free), key=tuning.rank))
 
 
-@each(
-    [
-        QLORA,
-        NODE,
-        ("qwen3-8b", "--device", "t4", "--lora"),
-        (*NODE, "--optimizer", "adamw-8bit", "--program", "torchtune"),
-    ]
+@pytest.mark.parametrize(
+    "argv",
+    [QLORA, NODE, (*QLORA, "--layout", "offload"), (*NODE, "--optimizer", "adamw-8bit", "--program", "torchtune")],
 )
 def test_the_figures_are_the_doors(argv):
     with contextlib.redirect_stdout(io.StringIO()) as out:
@@ -63,13 +59,16 @@ def test_the_figures_are_the_doors(argv):
     assert result["run"]["hours"] == cost.hours and result["run"]["price"] == cost.price
 
 
-@each([QLORA, NODE])
-def test_no_other_way_of_the_same_step_is_faster(argv):
+@pytest.mark.parametrize("argv", [QLORA, NODE])
+def test_no_simpler_way_of_the_same_step_is_faster(argv):
     setting, sequences, free = asked(*argv)
     ways = list(tuning.candidates(setting, sequences, free))
     assert {one.batch * one.passes for one in ways} == {sequences} and len({one.checkpointing for one in ways}) == 2
     shown = best(*argv)
-    assert shown.fits and all(one.rate <= shown.rate for one in ways if one.fits)
+    fitting = [one for one in ways if one.fits]
+    assert shown.fits and all(one.rate <= shown.rate for one in fitting if one.layout == shown.layout)
+    fastest = max(one.rate for one in fitting)
+    assert shown.rate >= fastest / (1 + shown.band.share)
     assert any(not one.fits and one.rate > shown.rate for one in ways), "what is faster does not fit"
 
 
@@ -78,7 +77,7 @@ def test_layouts_are_ranked_with_reasons(capsys):
     names = [one["layout"] for one in result["layouts"]]
     assert names[0] == result["best"]["layout"] and result["layouts"][0]["why"] == "the best"
     assert len(names) == len(set(names)) == 6 and result["fitting"] == sum(one["fits"] for one in result["layouts"])
-    rates = [one["tokens_per_second"] for one in result["layouts"] if one["fits"]]
+    rates = [one["tokens_per_second"] for one in result["layouts"][1:] if one["fits"]]
     assert rates == sorted(rates, reverse=True)
     ddp = next(one for one in result["layouts"] if one["layout"].startswith("a copy on each"))
     assert ddp["why"].startswith("does not fit by ")
@@ -187,7 +186,7 @@ def test_what_cannot_be_is_one_line(argv, words):
         ("x" * 2_000_000, "has 2 MB: a config.json has at most 1 MB"),
     ]
 )  # fmt: skip
-def _of_a_file(folder, text, words):
+def of_a_file(folder, text, words):
     file = folder / "config.json"
     file.write_text(text, encoding="utf-8")
     error = io.StringIO()
@@ -198,7 +197,7 @@ def _of_a_file(folder, text, words):
 
 
 def test_a_file_that_is_none_is_one_line(tmp_path):
-    _of_a_file(tmp_path)
+    of_a_file(tmp_path)
     (tmp_path / "config.json").write_bytes(b"\x80\x02\x8a")
     with contextlib.redirect_stderr(io.StringIO()) as error:
         assert main([str(tmp_path), "--device", "t4", "--lora"]) == 2

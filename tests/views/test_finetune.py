@@ -171,7 +171,7 @@ def test_layouts_are_ranked_and_one_gpu_has_no_fsdp():
     names = [cells[0] for cells in rows(tables.layouts(one))]
     assert set(names) == {"a copy on each (DDP)", "sharded (FSDP)", "FSDP, offloaded to CPU"}
     assert names[-1] == "a copy on each (DDP)" and not one.layouts["ddp"].fits and one.layouts["fsdp"].fits
-    small = setting(gpus=8, device="h100-sxm", model="llama-3.2-1b", method="lora")
+    small = setting(gpus=8, device="h100-sxm", model="llama-3.2-1b", **FULL)
     assert small.layouts["ddp"].rate >= small.layouts["fsdp"].rate > small.layouts["offload"].rate
     said = tables.layouts(one)["blocks"][-1][1]
     assert said.startswith("Offloaded: ") and one.layouts["offload"].account.host

@@ -122,7 +122,7 @@ class Setting(base.Setting, remembered=512):
 
     @cached_property
     def recipe(self) -> Recipe:
-        """As transformers' Trainer with PEFT, or torchtune, trains it. PEFT has fp32 adapters under autocast beside a base
+        """As transformers' Trainer with PEFT, or torchtune, trains it. PEFT has fp32 adapters under autocast, a base
         in 16 bits (autocast_adapter_dtype); torchtune, and FSDP, whose shards are of one dtype, have both in bf16."""
         theirs, precision = self.program == "huggingface", self.precision
         if self.adapter != "none":
