@@ -92,7 +92,8 @@ def test_a_bar_chooses_its_method_and_what_is_beneath_follows(finetune):
         there = finetune.locator(f"[data-section={name}]")
         assert there.text_content() == page.evaluate(TEXT, blocks.html(views.beneath("finetune", params, name))), name
     finetune.locator(".live-more summary").click()
-    assert finetune.locator("[data-name=rank] select").is_disabled()
+    help_of_rank = finetune.locator("[data-name=rank] .live-help")
+    assert help_of_rank.text_content() == "Changes only the memory of LoRA and QLoRA."
     finetune.locator(".live-more summary").click()
 
 

@@ -18,7 +18,6 @@ from scaleout.memory.accounts import KINDS
 from scaleout.views.choices import NAMES
 from scaleout.views.fsdp.levers import EXPOSED
 
-MARK = "{http://www.w3.org/2000/svg}"
 MIXED = {
     "memory": 40,
     "collectives": 60,

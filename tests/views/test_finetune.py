@@ -207,11 +207,15 @@ def test_what_is_not_priced_is_refused_in_a_line_and_is_no_lever():
         assert "\n" not in str(refused.value)
 
 
-def test_methods_differ_only_where_they_must():
+def test_controls_of_another_method_say_so():
     notes = {method: set(shown(method=method)["levers"]) for method in METHODS}
     assert notes["full"] == {"rank", "targets", "unquantized"}
     assert notes["lora"] == {"precision", "unquantized"} and notes["qlora"] == {"precision"}
-    assert "model" in shown(config=PASTED)["levers"]
+    assert "off" in shown(config=PASTED)["levers"]["model"]
+    for method, name, value in (("full", "rank", 64), ("lora", "precision", "autocast-bf16")):
+        here, there = shown(method=method)["values"], shown(method=method, **{name: value})["values"]
+        changed = {key for key in METHODS if here["by_method_gb"][key] != there["by_method_gb"][key]}
+        assert changed and method not in changed and here["seconds"] == there["seconds"]
 
 
 # --- the page -------------------------------------------------------------------------------------------------------

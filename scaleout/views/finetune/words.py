@@ -49,15 +49,13 @@ def advice(setting: Setting) -> str:
 
 
 def notes(setting: Setting, pasted: bool) -> dict:
-    """What is said of controls that change nothing now."""
-    found = {"model": "config.json gives the model: empty its box"} if pasted else {}
-    if setting.method == "full":
-        found |= dict.fromkeys(("rank", "targets"), "full fine-tuning trains no adapters")
-    else:
-        found["precision"] = "the base is frozen, in 16 bits or 4"
-    if setting.method != "qlora":
-        found["unquantized"] = "only QLoRA quantizes the base"
-    return {name: {"off": reason} for name, reason in found.items()}
+    """What is said of controls that do not act on what is chosen."""
+    found = {"model": {"off": "config.json gives the model: empty its box"}} if pasted else {}
+    only = {"precision": ("full",), "rank": ("lora", "qlora"), "targets": ("lora", "qlora"), "unquantized": ("qlora",)}
+    for name, methods in only.items():
+        if setting.method not in methods:
+            found[name] = {"note": f"Changes only the memory of {' and '.join(WAYS[method] for method in methods)}."}
+    return found
 
 
 def label(setting: Setting) -> str:
