@@ -105,13 +105,6 @@ def test_a_config_is_pasted_and_what_is_not_priced_is_a_line(finetune):
     page.wait_for_function("document.querySelector('#live-finetune').textContent.includes('this file is an adapter')")
     paste.fill("")
     page.wait_for_function(f"{VIEW}.sentence.startsWith('Llama 3.1 8B')")
-    page.evaluate(f"() => {VIEW}.choose({{optimizer: 'muon', gpus: 8, method: 'full'}})")
-    page.wait_for_function(
-        "document.querySelector('#live-finetune').textContent.includes('muon is not priced under FSDP')"
-    )
-    assert finetune.get_attribute("data-refused") is not None
-    page.evaluate(f"(params) => {VIEW}.choose(params)", views.defaults("finetune"))
-    page.wait_for_function("!document.querySelector('#live-finetune[data-refused]')")
 
 
 # --- the tabs -------------------------------------------------------------------------------------------------------

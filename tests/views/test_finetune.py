@@ -36,7 +36,7 @@ def shown(**params):
 
 
 @each([{}, FULL, LARGE, {"gpus": 8, "layout": "ddp"}, {"gpus": 4, "layout": "offload"}, {"program": "compiled"},
-       {"config": PASTED, "optimizer": "adafactor"}])  # fmt: skip
+       {"config": PASTED, "optimizer": "lion-8bit"}])  # fmt: skip
 def test_memory_and_seconds_are_those_of_the_doors(params):
     one, values = setting(**params), shown(**params)["values"]
     account, found = fullest(one.job), step(one.job)
@@ -196,12 +196,11 @@ def test_figures_say_what_is_left_out():
 # --- what cannot be -------------------------------------------------------------------------------------------------
 
 
-def test_what_is_not_priced_is_refused_in_a_line_and_is_no_lever():
-    with pytest.raises(ValueError, match="muon is not priced under FSDP"):
-        shown(optimizer="muon", gpus=8, layout="fsdp", **FULL)
+def test_what_is_not_priced_is_no_lever():
+    assert "muon is not priced under FSDP" in setting(optimizer="muon", gpus=8, layout="fsdp", **FULL).refusal
     one = setting(optimizer="muon", **FULL)
-    assert "CPU offload" not in levers.every(one) and list(one.layouts) == ["ddp"]
-    for params in ({"model": "llama-9"}, {"gpus": 3}, {"config": "{"}, {"rank": 0}):
+    assert not one.refusal and "CPU offload" not in levers.every(one) and list(one.layouts) == ["ddp"]
+    for params in ({"model": "llama-9"}, {"gpus": 3}, {"config": "{"}, {"rank": 0}, {"optimizer": "muon"}):
         with pytest.raises(ValueError) as refused:
             shown(**params)
         assert "\n" not in str(refused.value)
@@ -248,15 +247,7 @@ def test_the_page_says_what_is_predicted():
 
 
 def test_by_chance_no_setting_breaks():
-    drawn = 0
-    for params in by_chance("finetune", 25, 7):
-        try:
-            result = shown(**params)
-        except ValueError as refusal:
-            assert "not priced" in str(refusal), params
-            continue
-        drawn += 1
+    for params in by_chance("finetune", 20, 7):
+        assert shown(**params)["values"]["peak_gb"] > 0
         for name in ("changes", "layouts", "run", "figures", "cards"):
             assert views.beneath("finetune", params, name)["blocks"]
-        assert result["values"]["peak_gb"] > 0
-    assert drawn > 15

@@ -13,11 +13,11 @@ from scaleout.views.base import kept
 from scaleout.views.choices import LOSSES, NAMES, OF_LOSSES, cards, own_model
 from scaleout.views.finetune import picture, tables, words
 from scaleout.views.finetune.setting import (
+    ANYWHERE,
     BATCHES,
     GPUS,
     LAYOUTS,
     METHODS,
-    OPTIMIZERS,
     PASSES,
     PRECISIONS,
     RANKS,
@@ -46,7 +46,7 @@ CONTROLS = (
         select("batch", "Micro-batch: sequences on a GPU", 1, [(n, str(n)) for n in BATCHES]),
         select("checkpointing", "Activation checkpointing", "full", [("full", "every block"), ("none", "none")]),
         select("loss", "Loss", "eager", LOSSES, help=OF_LOSSES),
-        select("optimizer", "Optimizer", "adamw", list(OPTIMIZERS.items())),
+        select("optimizer", "Optimizer", "adamw", list(ANYWHERE.items())),
         select("rank", "Rank of the adapters", 16, [(n, str(n)) for n in RANKS]),
         select("targets", "Adapters beside", "all", list(TARGETS.items())),
         select("unquantized", "What QLoRA does not quantize", "compute", list(UNQUANTIZED.items()),

@@ -37,6 +37,7 @@ PAGED = "paged-"  # begins the names of bitsandbytes' optimizers whose states CU
 OPTIMIZERS = {"adamw": "AdamW", "adamw-8bit": "AdamW, 8 bits", "paged-adamw-8bit": "AdamW, 8 bits, paged",
               "adafactor": "Adafactor", "lion": "Lion", "lion-8bit": "Lion, 8 bits", "muon": "Muon",
               "momentum": "SGD with momentum", "sgd": "SGD"}  # fmt: skip
+ANYWHERE = {name: words for name, words in OPTIMIZERS.items() if name not in ("adafactor", "muon")}  # FSDP prices them
 TARGETS = {"all": "all matrices", "attention": "q, k, v and out", "q+v": "q and v", "mlp": "those of the MLP"}
 UNQUANTIZED = {"compute": "16 bits", "fp32": "fp32 (PEFT prepares it)"}
 LARGEST = 4096  # sequences of a micro-batch that are tried
