@@ -117,6 +117,8 @@ def model(config: dict, recipe: Recipe):
     import transformers as hf
     from transformers import masking_utils
 
+    # on a CPU dropout saves its mask in the dtype of the input, on a GPU as bytes, as this one does
+    torch.nn.functional.dropout = lambda x, p, training, inplace: torch.native_dropout(x, p, training)[0]
     masking_utils.find_packed_sequence_indices = lambda position_ids: None  # see hugging_face_memory.model
     settings = hf.AutoConfig.for_model(**config, use_cache=False)
     stored = torch.float32 if recipe.precision == "fp32" else torch.bfloat16
@@ -163,9 +165,11 @@ def measured(config: dict, recipe: Recipe) -> int:
             for value in state.values():
                 ledger.claim(value, "optimizer")
         with ledger:
-            with half:
+            # without a device it asks for CUDA's, which PEFT means: on fake tensors of a CPU that is the CPU's
+            with half, mock.patch.object(torch, "is_autocast_enabled", lambda *device: recipe.autocast):
                 loss = net(input_ids=tokens, labels=tokens).loss
-            loss.backward()
+            with mock.patch.object(torch, "is_autocast_enabled", lambda *device: recipe.autocast):
+                loss.backward()  # which runs checkpointed blocks again
             optimizer.step()
     return max(sum(kinds.values()) for kinds in ledger.moments.values())
 

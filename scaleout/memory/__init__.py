@@ -4,10 +4,12 @@ Start with `job`: the memory of each rank of a job. `accounts` has the account o
 weights, gradients and optimizer states, `activations` the tensors that each operation saves; `forward` and `backward`
 follow one block allocation by allocation onto a `tape`, `loss` the end of a model, `walk` the whole step. `recompute`
 has the tiles of a block, the cost of recomputing each, and policies that drop some; `recompute_walk` walks a step under
-a policy. `pipeline` counts micro-batches in flight. `zero` has the states of ranks under ZeRO, with offload, and
-`zero_frames` the gathered tensors, frame by frame. `mesh` has every rank of a mesh, `mesh_peaks` its highest peak,
-`mesh_torch` a rank of a mesh that torch's libraries make. `fsdp` has memory over time under FSDP, built on `fsdp_tape`
-and `fsdp_stretch`. `allocator` has the memory of a GPU beyond tensors, and so says what fits.
+a policy. For Hugging Face's modules, `graph` is autograd without contents, `transformers` has the modules in its
+operations, and `traces` plays what a few layers allocate for all. `pipeline` counts micro-batches in flight. `zero` has
+the states of ranks under ZeRO, with offload, and `zero_frames` the gathered tensors, frame by frame. `mesh` has every
+rank of a mesh, `mesh_peaks` its highest peak, `mesh_torch` a rank of a mesh that torch's libraries make. `fsdp` has
+memory over time under FSDP, built on `fsdp_tape` and `fsdp_stretch`. `allocator` has the memory of a GPU beyond
+tensors, and so says what fits.
 
 What torch really allocates is measured in `measure`.
 """

@@ -43,6 +43,9 @@ class Sizes:
         check_layout(self.shape, self.layout)
         if self.layout.sequence_parallel:
             check_sequence(self.seq, self.layout.tp)
+        if self.transformers and (self.gathers or self.recipe.checkpointing == "selective"):
+            kind = "sequence parallelism" if self.gathers else "selective checkpointing"
+            raise ValueError(f"transformers' modules have no {kind}: use operations book")
         check_positions(self.shape, self.seq)
 
     @cached_property
@@ -107,8 +110,10 @@ class Sizes:
 
     @cached_property
     def r(self) -> int:
-        """Bytes of an element of the residual stream."""
-        return self.e if self.frozen else self.recipe.width("stream")
+        """Bytes of an element of the residual stream: what the embedding and the norms are stored in."""
+        if not self.frozen:
+            return self.recipe.width("stream")
+        return 4 if self.recipe.adapter == "qlora" and self.recipe.unquantized == "fp32" else self.e
 
     @cached_property
     def _outside(self) -> int:
@@ -162,9 +167,8 @@ class Sizes:
 
     @cached_property
     def batch_bytes(self) -> int:
-        """Tokens and targets, int64, and the cosines and sines of rotary positions, where all blocks share them."""
-        rotary = self.transformers and self.shape.positions == "rotary"
-        return 2 * 8 * self.tokens + 2 * self.seq * self.shape.d * self.r * rotary
+        """Tokens and targets, int64."""
+        return 2 * 8 * self.tokens
 
     @cached_property
     def transformers(self) -> bool:
@@ -174,16 +178,15 @@ class Sizes:
     @cached_property
     def input_copies(self) -> tuple[int, int]:
         """How many copies of the inputs of q, k and v, and of up and gate, are saved: autocast casts once for each
-        matrix that reads one. GPT-2 of transformers has q, k and v in one matrix."""
+        matrix that reads one."""
         if not self.auto or self.regathers:
             return 1, 1
-        return 1 if self.transformers and not self.shape.gated_mlp else 3, 2 if self.shape.gated_mlp else 1
+        return 3, 2 if self.shape.gated_mlp else 1
 
     @cached_property
     def activation_kept(self) -> int:
-        """What the activation function saves: its input, with a gate both factors too. GELU of transformers' GPT-2 is
-        0.5 x (1 + tanh(...)), and saves its input, the tanh and both factors."""
-        return (3 if self.shape.gated_mlp else 4 if self.transformers else 1) * self.f
+        """What the activation function saves: its input, with a gate both factors too."""
+        return (3 if self.shape.gated_mlp else 1) * self.f
 
     @cached_property
     def per_token(self) -> int:
@@ -246,11 +249,8 @@ class Sizes:
 
 
 def norm_kept(z: Sizes) -> int:
-    """A norm's input, and for each token the mean and deviation, or the root mean square. The RMS norm of transformers
-    keeps what it normalised, in the dtype of the input, and the input in fp32."""
-    if z.shape.norm == "layernorm":
-        return z.x + 2 * z.per_token * z.r
-    return z.x + 4 * z.per_token + (z.wide32 if z.transformers else 0)
+    """A norm's input, and for each token the mean and deviation, or the root mean square."""
+    return z.x + (2 * z.per_token * z.r if z.shape.norm == "layernorm" else 4 * z.per_token)
 
 
 def qk_norm_kept(z: Sizes) -> int:
@@ -259,19 +259,18 @@ def qk_norm_kept(z: Sizes) -> int:
     if kind == "none":
         return 0
     numbers = 2 if kind == "whole" else (z.q + z.kv) // (z.tokens * z.shape.d * z.e)  # of a token
-    widened = 4 * (z.q + z.kv) // z.e if z.transformers else 0
-    return z.q + z.kv + 4 * z.tokens * numbers + widened
+    return z.q + z.kv + 4 * z.tokens * numbers
 
 
 def tables(z: Sizes) -> int:
     """Cosines and sines of rotary positions, once for Q and once for K."""
-    return 4 * z.seq * (z.shape.d // 2) * z.e if z.shape.positions == "rotary" and not z.transformers else 0
+    return 4 * z.seq * (z.shape.d // 2) * z.e if z.shape.positions == "rotary" else 0
 
 
 def relaid(z: Sizes) -> int:
     """Rotary positions leave Q with heads outermost; so is fused attention's output then, and the projection that
-    follows keeps a copy of its own. One head on a rank has no order to change; transformers keeps tokens outermost."""
-    return z.q if z.shape.positions == "rotary" and z.shape.heads > z.layout.tp and not z.transformers else 0
+    follows keeps a copy of its own. One head on a rank has no order to change."""
+    return z.q if z.shape.positions == "rotary" and z.shape.heads > z.layout.tp else 0
 
 
 def core_kept(z: Sizes) -> int:
@@ -288,7 +287,10 @@ def core_inputs(z: Sizes) -> int:
 
 
 def block_kept(z: Sizes, checkpointing: str) -> dict[str, int]:
-    """Bytes kept by one block between its forward and its backward, by operation."""
+    """Bytes kept by one block between its forward and its backward, by operation. ValueError for modules that are not
+    the book's: `traces.block_bytes` has theirs."""
+    if z.transformers:
+        raise ValueError("bytes by operation are of the book's modules: use operations book")
     if checkpointing == "full":
         return {"block input": z.x}
     times = z.input_copies

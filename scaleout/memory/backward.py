@@ -224,8 +224,13 @@ class Backward:
     def keep_gradient(self, n: int) -> None:
         """A finished weight gradient of n bytes: it becomes the gradient, or is added to the accumulated one."""
         self.tape.drop("temporaries", n)
-        if not self.z.keeps_gradients:
-            self.tape.hold("gradients", n // self.z.layout.dp if self.z.layout.zero >= 2 else n)
+        self.keep(n)
+
+    def keep(self, n: int) -> None:
+        """n bytes that were a temporary are a gradient, unless they have been added to the one there was."""
+        z = self.z
+        if not z.keeps_gradients:
+            self.tape.hold("gradients", n // z.layout.dp if z.layout.zero >= 2 else n)
 
     def add_later(self, n: int) -> None:
         """A tied head's gradient waits, as a temporary, for the token table's."""

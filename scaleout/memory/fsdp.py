@@ -20,6 +20,7 @@ from scaleout.memory.loss import head, logits, loss
 from scaleout.memory.optimizers import one_by_one, optimizer_width
 from scaleout.memory.recompute import Policy
 from scaleout.memory.recompute_walk import Blocks
+from scaleout.memory.traces import Steps, layer_kinds, play
 from scaleout.memory.walk import embedding, update
 from scaleout.spec import checks
 from scaleout.spec.layout import Layout
@@ -93,7 +94,8 @@ def fsdp_account(
     that do not fit and for recipes that FSDP does not run: precision must be "fp32" or "bf16".
     """
     _check(recipe, sharding, device_kind)
-    walked, margin, extra = _walked_shape(shape, sharding) if policy is None else (shape, 0, 0)
+    alike = policy is None and (recipe.operations == "book" or len(set(layer_kinds(shape, seq))) == 1)
+    walked, margin, extra = _walked_shape(shape, sharding) if alike else (shape, 0, 0)
     return _walk(walked, batch, seq, recipe, sharding, device_kind == "cuda", margin, extra, policy)[0]
 
 
@@ -186,8 +188,7 @@ def _groups(parts: tuple[Unit, ...], widths: Widths, sharding: Sharding) -> dict
 class WholeGradients(Backward):
     """A backward whose finished gradients are whole until their unit is reduced."""
 
-    def keep_gradient(self, n: int) -> None:
-        self.tape.drop("temporaries", n)
+    def keep(self, n: int) -> None:
         self.tape.hold("whole gradients", n)
 
 
@@ -199,22 +200,33 @@ def _step(
     tape.hold("optimizer", state_sizes["optimizer"])
     tape.hold("gradients", state_sizes["gradients"] if tape.accumulates else 0)
     tape.hold("activations", z.batch_bytes)
-    units_forward(z, tape, blocks)
+    steps = Steps(z) if z.transformers else None
+    units_forward(z, tape, blocks, steps)
     tape.enter("loss")
     tape.pre_backward("")  # the loss is what the root returns, so its hook runs first and gathers the last unit
-    loss(z, tape)
-    tape.enter("head")
-    head(z, backward)
+    if steps:
+        play(steps["loss"], tape, backward.keep)
+    else:
+        loss(z, tape)
+        tape.enter("head")
+        head(z, backward)
     for i in reversed(range(z.shape.layers)):
         tape.inside = f"blocks.{i}"
         tape.begin("backward", tape.inside, "compute")
         tape.pre_backward("")
-        if blocks:
-            blocks.rebuild(tape, i, "blocks.{}")
-        backward.block()
+        if steps:
+            play(steps.layer("backward", i), tape, backward.keep)
+        else:
+            if blocks:
+                blocks.rebuild(tape, i, "blocks.{}")
+            backward.block()
         tape.post_backward("")
     tape.inside = ""
-    embedding(z, backward)
+    if steps:
+        tape.enter("embedding")
+        play(steps["finish"], tape, backward.keep)
+    else:
+        embedding(z, backward)
     tape.finish()
     tape.drop("activations", z.batch_bytes)
     tape.enter("optimizer")
@@ -222,18 +234,25 @@ def _step(
     tape.close()
 
 
-def units_forward(z: Sizes, tape: FsdpTape, blocks: Blocks | None = None) -> None:
+def units_forward(z: Sizes, tape: FsdpTape, blocks: Blocks | None = None, steps: Steps | None = None) -> None:
     """The forward up to the logits. `z.x` bytes of residual stream are passed from part to part."""
     tape.pre_forward("")
-    tape.pre_forward("tokens")
-    tape.hold("activations", z.x, z.mask)
-    tape.post_forward("tokens")
-    if z.shape.positions == "learned":
-        tape.passing("activations", z.x)
+    if steps:
+        play(steps["begin"], tape)
+    else:
+        tape.pre_forward("tokens")
+        tape.hold("activations", z.x, z.mask)
+        tape.post_forward("tokens")
+        if z.shape.positions == "learned":
+            tape.passing("activations", z.x)
     for i in range(z.shape.layers):
         tape.inside = f"blocks.{i}"
         tape.begin("forward", tape.inside, "compute")
         tape.pre_forward("")
+        if steps:
+            play(steps.layer("forward", i), tape)
+            tape.post_forward("")
+            continue
         if blocks:
             tape.drop("activations", z.x)
             blocks.forward(tape, i)
@@ -247,8 +266,11 @@ def units_forward(z: Sizes, tape: FsdpTape, blocks: Blocks | None = None) -> Non
         tape.post_forward("")
     tape.inside = ""
     tape.begin("forward", "", "compute")
-    tape.drop("activations", z.x)
-    logits(z, tape)
+    if steps:
+        play(steps["end"], tape)
+    else:
+        tape.drop("activations", z.x)
+        logits(z, tape)
     tape.post_forward("")
 
 

@@ -14,10 +14,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from scaleout.memory.accounts import of_sizes, units
-from scaleout.memory.activations import Sizes, block_kept, copies_kept
+from scaleout.memory.activations import Sizes
 from scaleout.memory.mesh import gathered_keys, passing
 from scaleout.memory.pipeline import rank_in_flight
 from scaleout.memory.states import bucket_width, state_bytes, states
+from scaleout.memory.traces import block_bytes
 from scaleout.memory.walk import update
 from scaleout.spec.layout import Layout
 from scaleout.spec.mesh import rank_blocks
@@ -61,7 +62,7 @@ class Peaks:
 
     def __init__(self, shape: Shape, seq: int, context: str = "ring", fp32_shards: bool = False) -> None:
         self.shape, self.seq, self.context, self.fp32_shards = shape, seq, context, fp32_shards
-        self.sizes: dict[tuple, tuple[Sizes, int]] = {}
+        self.sizes: dict[tuple, tuple[Sizes, tuple[int, int, int]]] = {}
         self.rests: dict[tuple, tuple[int, int]] = {}
         self.flights: dict[tuple, int] = {}
         self.counts: dict[tuple, int] = {}
@@ -75,16 +76,15 @@ class Peaks:
         )
 
     def _rank(self, batch: int, recipe: Recipe, layout: Layout, end: End) -> int:
-        z, block_bytes = self._sizes(batch, recipe, layout)
+        z, (saved, *copies) = self._sizes(batch, recipe, layout)
         state_sizes = self._states(recipe, layout, end)
         at_rest = sum(state_sizes.values())
         mask = z.mask if end.rank == 0 else 0
-        block_bytes += gathered_keys(z, layout, self.context)
-        busy = self._in_flight(layout, end.rank) * (end.longest * block_bytes + mask)
+        saved += gathered_keys(z, layout, self.context)
+        busy = self._in_flight(layout, end.rank) * (end.longest * saved + mask)
         busy += passing(z, layout.cp, self.context)
         forward, later = self._other_bytes(z, recipe, layout, (end.rank == 0, end.rank == layout.pp - 1))
-        cast = [end.longest * copies_kept(z, how) for how in ("none", recipe.checkpointing)]
-        busy += max(forward + cast[0], later + cast[1])
+        busy += max(forward + end.longest * copies[0], later + end.longest * copies[1])
         if layout.zero == 3 and layout.replicas > 1:
             block, root = units(self.shape, recipe, layout, end.rank)
             busy += root + 3 * block
@@ -114,12 +114,13 @@ class Peaks:
             self.flights[key] = rank_in_flight(*key)
         return self.flights[key]
 
-    def _sizes(self, batch: int, recipe: Recipe, layout: Layout) -> tuple[Sizes, int]:
-        """The Sizes of a micro-batch on one rank, and the bytes that a block saves of it."""
+    def _sizes(self, batch: int, recipe: Recipe, layout: Layout) -> tuple[Sizes, tuple[int, int, int]]:
+        """The Sizes of a micro-batch on one rank, and what a block saves of it (`traces.block_bytes`)."""
         key = batch, recipe.checkpointing, layout.tp, layout.cp, layout.sequence_parallel, layout.gather_again
         if key not in self.sizes:
             z = self._two_blocks(batch, self.seq // layout.cp, recipe, layout, 1, 0)
-            self.sizes[key] = z, sum(block_kept(z, recipe.checkpointing).values())
+            whole = replace(z, shape=self.shape) if z.transformers else z
+            self.sizes[key] = z, block_bytes(whole)
         return self.sizes[key]
 
     def _other_bytes(self, z: Sizes, recipe: Recipe, layout: Layout, ends: tuple[bool, bool]) -> tuple[int, int]:
@@ -129,18 +130,20 @@ class Peaks:
         ends: whether the rank has the embedding, and whether it has the head. Several sequences are taken for one as
         long as all of them, unless there is a table of positions, which ends.
         """
-        batch, seq = (1, z.tokens) if self.shape.positions == "rotary" else (z.batch, z.seq)
+        alike = self.shape.positions == "rotary" and not z.transformers
+        batch, seq = (1, z.tokens) if alike else (z.batch, z.seq)
         key = batch, seq, recipe.checkpointing, layout.tp, layout.sequence_parallel, layout.gather_again, ends
         if key not in self.rests:
             z = self._two_blocks(batch, seq, recipe, layout, *AS[ends])
             state_sizes = states(z.shape, recipe, z.layout, z.stage)
             account = of_sizes(z, state_sizes)
-            kept_bytes = 2 * sum(block_kept(z, recipe.checkpointing).values()) + (z.mask if z.first else 0)
+            saved, *copies = block_bytes(z)
+            kept_bytes = 2 * saved + (z.mask if z.first else 0)
             sizes = {moment: sum(kinds.values()) for moment, kinds in account.moments.items() if moment != "optimizer"}
             constant = sum(state_sizes.values()) + z.in_flight * kept_bytes
             self.rests[key] = (
-                sizes.pop("forward") - constant - 2 * copies_kept(z, "none"),
-                max(sizes.values()) - constant - 2 * copies_kept(z, recipe.checkpointing),
+                sizes.pop("forward") - constant - 2 * copies[0],
+                max(sizes.values()) - constant - 2 * copies[1],
             )
         return self.rests[key]
 

@@ -1,6 +1,8 @@
-"""A ledger of allocated bytes, by kind, with the peak of each moment of a step."""
+"""A ledger of allocated bytes, by kind, with the peak of each moment of a step, and one that writes down events."""
 
 from __future__ import annotations
+
+from collections.abc import Hashable
 
 KINDS = ("weights", "master", "gradients", "optimizer", "activations", "logits", "temporaries")
 
@@ -64,3 +66,43 @@ class Tape:
     def _look(self) -> None:
         if self.moment not in self.fullest or self.total > self.fullest[self.moment][0]:
             self.fullest[self.moment] = (self.total, dict(self.held))
+
+
+Event = tuple[str, str, int]  # what happens, to which kind of bytes or module, how many bytes
+
+
+class Recorder(Tape):
+    """A tape that writes down what happens, in parts."""
+
+    def __init__(self) -> None:
+        self.parts: dict[Hashable, list[Event]] = {}
+        self.mark("begin")
+
+    def mark(self, part: Hashable) -> None:
+        """What follows belongs to this part."""
+        self.events = self.parts.setdefault(part, [])
+
+    def hold(self, kind: str, *amounts: int) -> None:
+        self.events.append(("hold", kind, sum(amounts)))
+
+    def drop(self, kind: str, *amounts: int) -> None:
+        self.events.append(("drop", kind, sum(amounts)))
+
+    def gradient(self, size: int) -> None:
+        """A weight's gradient is complete, and no longer a temporary."""
+        self.events.append(("gradient", "", size))
+
+    def enter(self, moment: str) -> None:
+        self.events.append(("enter", moment, 0))
+
+    def pre_forward(self, module: str) -> None:
+        self.events.append(("pre_forward", module, 0))
+
+    def post_forward(self, module: str) -> None:
+        self.events.append(("post_forward", module, 0))
+
+    def pre_backward(self, module: str) -> None:
+        self.events.append(("pre_backward", module, 0))
+
+    def post_backward(self, module: str) -> None:
+        self.events.append(("post_backward", module, 0))

@@ -8,6 +8,8 @@ between are added in one piece. Tests compare the walk with what torch allocates
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from scaleout.memory import optimizers
 from scaleout.memory.activations import Sizes, block_kept, copies_kept
 from scaleout.memory.backward import Backward
@@ -15,10 +17,13 @@ from scaleout.memory.forward import forward, passing_forward
 from scaleout.memory.loss import head, kept_in_flight, logits, loss
 from scaleout.memory.states import bucket_bytes, tensor_shapes
 from scaleout.memory.tape import Tape
+from scaleout.memory.traces import Steps, leave, play
 
 
 def walk(z: Sizes, states: dict[str, int]) -> Tape:
     """The whole step, from bytes of the states on this rank. What is left at its end is the states and gradients."""
+    if z.transformers:
+        return transformers_walk(z, states)
     tape = Tape()
     backward = Backward(z, tape)
     for kind, size in resting(z, states).items():
@@ -41,6 +46,42 @@ def walk(z: Sizes, states: dict[str, int]) -> Tape:
     tape.enter("optimizer")
     tape.passing("temporaries", *update(z, states))
     return tape
+
+
+def transformers_walk(z: Sizes, states: dict[str, int]) -> Tape:
+    """The whole step of transformers' modules. Of the layers of a kind between the first and the last, what they leave
+    is added in one piece."""
+    tape, steps = Tape(), Steps(z)
+    keep, layers = Backward(z, tape).keep, range(z.chunk_layers)
+    for kind, size in resting(z, states).items():
+        tape.hold(kind, size)
+    waiting = (z.in_flight - 1) * steps.kept("activations")
+    tape.hold("activations", z.batch_bytes, waiting)
+    play(steps["begin"], tape)
+    _layers(steps, "forward", layers, tape, keep)
+    play(steps["end"], tape)
+    for i in layers:
+        leave(steps.layer("cast", i), tape)
+    tape.enter("loss")
+    play(steps["loss"], tape, keep)
+    tape.enter("block")
+    _layers(steps, "backward", layers[::-1], tape, keep)
+    tape.enter("embedding")
+    play(steps["finish"], tape, keep)
+    tape.drop("activations", waiting)
+    tape.enter("optimizer")
+    tape.passing("temporaries", *update(z, states))
+    return tape
+
+
+def _layers(steps: Steps, phase: str, order: range, tape: Tape, keep: Callable[[int], None]) -> None:
+    """The layers in this order. Played are the first and the last of each kind; between them bytes grow or shrink by
+    the same step, so that the fullest instant is in one of those."""
+    inner = dict(enumerate(steps.layers[1:], 1))
+    ends = {0, *{kind: i for i, kind in inner.items()}.values(), *{inner[i]: i for i in reversed(inner)}.values()}
+    for i in order:
+        part = steps.layer(phase, i)
+        play(part, tape, keep) if i in ends else leave(part, tape, keep)
 
 
 def resting(z: Sizes, states: dict[str, int]) -> dict[str, int]:

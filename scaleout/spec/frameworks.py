@@ -199,5 +199,5 @@ def trained(program: Program, layout: Layout, recipe: Recipe) -> Recipe:
         main_gradients="none",
         buckets="beside" if not sharded and layout.replicas > 1 else "none",
         gradients="kept" if recipe.keeps_gradients else recipe.gradients,
-        operations="transformers" if recipe.attention == "sdpa" else recipe.operations,
+        operations="transformers",
     )

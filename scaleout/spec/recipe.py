@@ -66,9 +66,8 @@ class Recipe:
         by one kernel that reads and writes them in the dtype of the matmuls ("fused": the logits and their gradient,
         as flash-attn's CrossEntropyLoss), or with the head in it, a chunk of tokens at a time ("chunked": as
         torch.nn.functional.linear_cross_entropy and Liger's, which make the gradients in the forward).
-    operations: whose modules the blocks are: the "book"'s, whose norms and activations save what one kernel needs, or
-        those of Hugging Face's "transformers", whose RMS norm keeps its input in fp32 beside what it normalised, whose
-        GPT-2 has GELU in several operations, and which makes the tables of rotary positions once.
+    operations: whose modules the model has: the "book"'s, whose norms and activations save what one kernel needs, or
+        those of Hugging Face's "transformers", in which they are several operations (memory/transformers.py).
     adapter: "none", "lora" (arXiv 2106.09685) or "qlora" (arXiv 2305.14314), of adapter_rank and with adapter_dropout,
         beside adapter_targets: "all" matrices of the blocks, those of "attention" or of the "mlp", or names joined by
         "+" ("q+v"). adapter_dtype: of the adapters' weights, as `precision` stores weights ("weight") or "fp32" (PEFT's
@@ -116,8 +115,6 @@ class Recipe:
         self._check_parts()
         if self.main_gradients != "none" and self.precision != "bf16-master":
             raise ValueError(f"main_gradients need precision bf16-master, not {self.precision}")
-        if self.operations == "transformers" and self.attention != "sdpa":
-            raise ValueError(f"transformers' own operations are priced with attention sdpa, not {self.attention}")
 
     def _check_parts(self) -> None:
         """ValueError for targets that no block has, and for choices that need another."""

@@ -3,13 +3,15 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from cases import over, refused
 from repo import ROOT
 
 from scaleout.memory.accounts import account
-from scaleout.memory.activations import Sizes
+from scaleout.memory.activations import Sizes, block_kept
+from scaleout.memory.mesh_peaks import Peaks, ends_of
 from scaleout.memory.recompute import tiles
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import CHOICES, Recipe
@@ -43,10 +45,20 @@ def test_the_account_of_their_operations_is_what_they_allocate():
         assert row["transformers"] == pytest.approx(row["measured"], abs=3 * 8 * TABLE["batch"] * TABLE["seq"]), row
 
 
-def test_their_operations_are_priced_without_eager_attention_and_in_no_tiles():
-    refused(lambda: Recipe(attention="naive", operations="transformers"), "are priced with attention sdpa, not naive")
+def test_what_transformers_does_not_have_is_refused():
     z = Sizes(PRESETS["gpt2"], 1, 128, Recipe(operations="transformers"), Layout())
     refused(lambda: tiles(z), "tiles are of the book's operations: use operations book")
+    refused(lambda: block_kept(z, "none"), "bytes by operation are of the book's modules: use operations book")
+    refused(
+        lambda: account(PRESETS["gpt2"], 1, 128, Recipe(operations="transformers", checkpointing="selective")),
+        "transformers' modules have no selective checkpointing: use operations book",
+    )
+    refused(
+        lambda: account(
+            PRESETS["gpt2"], 1, 128, Recipe(operations="transformers"), Layout(tp=2, sequence_parallel=True)
+        ),
+        "transformers' modules have no sequence parallelism: use operations book",
+    )
 
 
 def test_how_low_it_is():
@@ -62,21 +74,41 @@ def test_how_low_it_is():
     assert len(TABLE["rows"]) == 36 and TABLE["transformers"] and TABLE["torch"]
 
 
+NAMES = ["qwen3, biases", "olmo2, biases", "gemma3, biases", "gpt2, a wide MLP", "gpt_neox, no biases of attention"]
+
+
 @over(
-    name=["qwen3, biases", "olmo2, biases", "gemma3, biases", "gpt2, a wide MLP", "gpt_neox, no biases of attention"],
+    name=NAMES,
     precision=CHOICES["precision"],
-    kernel=[("sdpa", "book"), ("naive", "book"), ("sdpa", "transformers")],
+    attention=CHOICES["attention"],
     checkpointing=CHOICES["checkpointing"],
     layout=[Layout(tp=2, sequence_parallel=True), Layout(pp=2, micro_batches=4)],
 )
-def test_what_a_step_saves_its_backward_frees(name, precision, kernel, checkpointing, layout):
-    """But for the batch, and the tables of rotary positions that all blocks of transformers share."""
+def test_what_a_step_saves_its_backward_frees(name, precision, attention, checkpointing, layout):
     shape, batch, seq = Shape.from_config(MODELS[name]["config"]), 2, 16
-    attention, operations = kernel
-    recipe = Recipe(precision, attention=attention, checkpointing=checkpointing, operations=operations)
+    recipe = Recipe(precision, attention=attention, checkpointing=checkpointing)
     left = account(shape, batch, seq, recipe, layout).moments["optimizer"]["activations"]
-    tables = 2 * seq * shape.d * recipe.width("stream") * (shape.positions == "rotary")
-    assert left == 2 * 8 * batch * seq + tables * (operations == "transformers")
+    assert left == 2 * 8 * batch * seq
+
+
+@over(
+    name=NAMES,
+    precision=CHOICES["precision"],
+    attention=CHOICES["attention"],
+    checkpointing=["none", "full"],
+    loss=CHOICES["loss"],
+    layout=[Layout(tp=2), Layout(pp=2, micro_batches=4)],
+)
+def test_what_their_step_saves_its_backward_frees(name, precision, attention, checkpointing, loss, layout):
+    """And the search's formula has the peak of it."""
+    shape, batch, seq = Shape.from_config(MODELS[name]["config"]), 2, 16
+    recipe = Recipe(precision, attention=attention, checkpointing=checkpointing, loss=loss, operations="transformers")
+    found = account(shape, batch, seq, recipe, layout).moments["optimizer"]
+    assert found["activations"] == 2 * 8 * batch * seq and not found["logits"]
+    recipe = replace(recipe, gradients="kept")
+    stages = [shape.layers // layout.pp] * layout.pp
+    peak, _ = Peaks(shape, seq).peak(batch, recipe, layout, ends_of(layout, stages))
+    assert peak == pytest.approx(account(shape, batch, seq, recipe, layout).peak_bytes, rel=1e-3)
 
 
 @pytest.mark.parametrize("page", ["README.md", "book/index.md", "book/notation.md", "notebooks/01_memory.ipynb"])
