@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
+
+from repo import ROOT
 
 from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
@@ -15,6 +18,10 @@ from scaleout.spec.transformer import PRESETS, Shape
 from scaleout.timing import compute, exchange, machine
 from scaleout.timing.ddp import Layer
 
+CONFIGS = json.loads((ROOT / "tests/published/hugging_face_parameters.json").read_text(encoding="utf-8"))["models"]
+KINDS = ("Gemma 2 9B", "Gemma 3 4B, its text model", "Mistral 7B v0.1", "Qwen3 8B", "OLMo 2 7B", "Falcon 7B",
+         "Pythia 6.9B", "Mixtral 8x7B", "Qwen1.5 MoE A2.7B", "Qwen3 30B A3B", "DeepSeek V2 Lite", "DeepSeek V2",
+         "gpt-oss 20B")  # fmt: skip
 MODELS = ("gpt2-xl", "llama-2-7b", "llama-2-13b", "llama-3-8b", "llama-3-70b", "gpt-3-175b")
 
 
@@ -29,8 +36,29 @@ def jobs(count: int, seed: int) -> list[Job]:
     return out
 
 
-def _job(draw: random.Random) -> Job:
-    shape, device = PRESETS[draw.choice(MODELS)], DEVICES[draw.choice(("a100-80gb", "h100-sxm", "h200", "b200"))]
+def variants(count: int, seed: int) -> list[Job]:
+    """The same of models with windows, caps, norms elsewhere, experts and latent attention, of adapters and of other
+    optimizers."""
+    draw, out = random.Random(seed), []
+    while len(out) < count:
+        shape = Shape.from_config(CONFIGS[draw.choice(KINDS)]["config"])
+        adapter = draw.choice(("none", "none", "lora", "qlora"))
+        changes = {
+            "adapter": adapter,
+            "adapter_rank": draw.choice((8, 64)),
+            "adapter_targets": draw.choice(("all", "attention", "q+v")),
+            "optimizer": draw.choice(("adamw", "adamw", "adamw-8bit", "lion", "adafactor")),
+        }
+        try:
+            out.append(_job(draw, shape).other(**changes))
+        except ValueError:
+            continue
+    return out
+
+
+def _job(draw: random.Random, given: Shape | None = None) -> Job:
+    shape = given or PRESETS[draw.choice(MODELS)]
+    device = DEVICES[draw.choice(("a100-80gb", "h100-sxm", "h200", "b200"))]
     nodes = draw.choice((1, 1, 2, 4, 16, 64))
     each = 8 if nodes > 1 else draw.choice((1, 2, 4, 8))
     wide = cluster(nodes, each, device.link, draw.choice(("ib-ndr", "ib-hdr", "ethernet-100g")), draw.choice((1, 8)))

@@ -181,7 +181,8 @@ def replica_collectives(job: Job, parameters: int, rank: int = 0) -> tuple[Sent,
         return ()
     adapts = job.recipe.adapter != "none"
     trained = job.trained_parameters(rank) if adapts else parameters
-    gradients, weights = trained * job.recipe.gradient_bytes, trained * job.recipe.width("compute")
+    gradients = trained * job.recipe.gradient_bytes
+    weights: float = trained * job.recipe.width("compute")
     if adapts and job.sharded:
         weights += job.weight_bytes(parameters, sum(job.rank_stages(rank)))
     ranks, m = job.shards, layout.m

@@ -7,6 +7,7 @@ from math import ceil, prod
 from scaleout.memory import optimizers
 from scaleout.memory.optimizers import Trained, optimizer_width
 from scaleout.spec import checks
+from scaleout.spec.adapters import nf4_bytes
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import MATRICES, Recipe
 from scaleout.spec.slices import block_parameters, check_tensor, slice_linears, table_parameters
@@ -14,12 +15,6 @@ from scaleout.spec.transformer import Shape, norm_parameters, qk_norm_widths
 from scaleout.spec.variant import NORMS
 
 STATES = ("weights", "master", "gradients", "optimizer")
-
-# NF4: 4 bits and a scale for each 64 weights, in fp32 or, with double quantization, in 8 bits with an fp32 scale for
-# each 256 of those: 4 + 8/64 + 32/(64*256) bits. Dettmers et al. 2023 (arXiv 2305.14314), section 3; bitsandbytes 0.50,
-# functional.py, quantize_4bit.
-NF4_BYTES = (4 + 8 / 64 + 32 / (64 * 256)) / 8
-NF4_SINGLE_BYTES = (4 + 32 / 64) / 8
 
 
 def check_layout(shape: Shape, layout: Layout) -> None:
@@ -81,11 +76,6 @@ def state_bytes(parameters: int, recipe: Recipe, layout: Layout) -> dict[str, in
             parameters * main / share["optimizer"]
         )
     return sizes
-
-
-def nf4_bytes(recipe: Recipe) -> float:
-    """Bytes of a weight that is stored in four bits."""
-    return NF4_BYTES if recipe.double_quantization else NF4_SINGLE_BYTES
 
 
 def frozen_bytes(shape: Shape, recipe: Recipe, layout: Layout, stage: int) -> int:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 
-from scaleout.memory.states import optimizer_width, state_bytes
+from scaleout.memory.optimizers import optimizer_width
+from scaleout.memory.states import state_bytes
 from scaleout.spec import checks
 from scaleout.spec.layout import Layout, alone
 from scaleout.spec.muon import matrix_parameters

@@ -5,9 +5,10 @@ which jobs are possible. The other modules are its parts. `transformer` has the 
 operations, and `variant` in what its blocks differ from GPT's and Llama's. `config` reads a config.json, by
 `families`, and `hugging_face` the one that a page has; `models` has open models. `recipe` is how the model is
 trained, as far as memory and kernels are concerned. `layout` (`layout_words` for its text form), `sharding` and
-`slices` (the matrices of a block) say how ranks divide the model, `replicas` how replicas exchange gradients and
-weights, `mesh` where the ranks are, which groups they form and over which links, and `pipeline` in which orders the
-ranks of a pipeline work (`pipeline_weave` interleaves them). `devices` has GPUs and `hardware` links from datasheets,
+`slices` (the matrices of a block) say how ranks divide the model, `blocks` which kinds of layers it has, with their
+matrices, `adapters` the low-rank matrices beside them, `replicas` how replicas exchange gradients and weights, `mesh`
+where the ranks are, which groups they form and over which links, and `pipeline` in which orders the ranks of a
+pipeline work (`pipeline_weave` interleaves them). `devices` has GPUs and `hardware` links from datasheets,
 `protocols` NCCL's own constants, `sweeps` published measurements, each figure with its source; `topology` connects
 ranks to a cluster.
 `checks` has the refusals of all modules, `command` their command line, `muon` the states and operations of Muon.

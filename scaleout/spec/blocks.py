@@ -98,6 +98,7 @@ def _mlp(shape: Shape, tp: int, ff: int, prefix: str, **counts: int) -> list[Mat
 
 def _expert_matrices(shape: Shape, tp: int) -> list[Matrix]:
     experts, h = shape.features.experts, shape.hidden
+    assert experts is not None
     found = [_cut(shape, tp, "mlp", "router", (h, experts.count), "router input", "router")]
     found += _mlp(shape, tp, experts.ff, "expert_", count=experts.count, active=experts.active)
     if experts.shared_gate:

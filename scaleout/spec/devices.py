@@ -136,7 +136,7 @@ DEVICES = {
         fp8_flop_per_s=330.3 * T, link="pcie4",
         source="NVIDIA Ada GPU architecture whitepaper, v2.1, appendix A",
         memory_source="nvidia-smi 550.163, github.com/RLinf/RLinf issue 255",
-        reported="RTX 4090", architecture="ada", priced_as="ampere", multiprocessors=128,
+        reported="RTX 4090", architecture="ada-rtx", multiprocessors=128,
     ),
     # Whitepaper figures with fp32 accumulation (also in main-horse.github.io/posts/5090-mm-perf). The B200's kernels do
     # not run on it: it has neither their instructions (tcgen05) nor tensor memory.

@@ -104,6 +104,7 @@ def accelerate(job: Job) -> tuple[str, ...]:
     every_pass = layout.zero == 3 if job.replicas.every_pass is None else job.replicas.every_pass
     trainer += [f"--accelerator_config '{_EACH_BATCH}'"] * (every_pass and layout.m > 1 and layout.replicas > 1)
     trainer += ["--gradient_checkpointing true"] * (recompute == "full" and layout.zero != 3)
+    trainer += ["--torch_compile true"] * (job.program.name == "huggingface-compiled")
     return (*lines, *trainer)
 
 
@@ -144,7 +145,8 @@ TORCHTITAN = Framework(
 ACCELERATE = Framework("Accelerate", accelerate, PROGRAMS["huggingface"], sequence_parallel=False, gather_again=False)
 
 # By program; those that are not here are run by nothing that is sold under a layout's options.
-RUNS = {"megatron": MEGATRON, "eager": TORCHTITAN, "compiled": TORCHTITAN, "huggingface": ACCELERATE}
+RUNS = {"megatron": MEGATRON, "eager": TORCHTITAN, "compiled": TORCHTITAN, "huggingface": ACCELERATE,
+        "huggingface-compiled": ACCELERATE}  # fmt: skip
 
 
 def lines(job: Job, framework: Framework | None = None) -> tuple[str, ...]:

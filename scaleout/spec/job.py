@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from scaleout.spec import checks, job_checks, mesh
-from scaleout.spec.adapters import NF4_BYTES, adapter_parameters, quantized
+from scaleout.spec.adapters import adapter_parameters, nf4_bytes, quantized
 from scaleout.spec.devices import DEVICES, Device
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS, Program, program
@@ -73,8 +73,10 @@ class Job:
 
     @property
     def stream_bytes(self) -> int:
-        """Of a number of the residual stream: autocast leaves it in fp32, `fully_shard`'s mixed precision does not."""
-        return self.recipe.width("compute" if self.sharded else "stream")
+        """Of a number of the residual stream: autocast leaves it in fp32, `fully_shard`'s mixed precision does not, nor
+        do frozen weights in 16 bits."""
+        frozen = self.recipe.adapter != "none" and self.recipe.unquantized == "compute"
+        return self.recipe.width("compute" if self.sharded or frozen else "stream")
 
     @property
     def dtype(self) -> str:
@@ -117,7 +119,8 @@ class Job:
         """Bytes of so many weights, of which `blocks` layers', as replicas gather them: in the dtype that is computed
         in, or in NF4."""
         width = self.recipe.width("compute")
-        return parameters * width - blocks * quantized(self.shape, self.recipe, self.layout.tp) * (width - NF4_BYTES)
+        in_4_bits = blocks * quantized(self.shape, self.recipe, self.layout.tp)
+        return parameters * width - in_4_bits * (width - nf4_bytes(self.recipe))
 
     @property
     def sharded(self) -> bool:

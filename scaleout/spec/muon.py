@@ -25,12 +25,12 @@ def matrices(shape: Shape) -> dict[str, tuple[int, int]]:
 
 @lru_cache(maxsize=64)
 def _matrices(shape: Shape) -> dict[str, tuple[int, int]]:
-    found = {}
+    found: dict[str, tuple[int, int]] = {}
     for name, size in tensors(shape).items():
         if name.startswith("blocks.") and len(size) == 3:  # experts, each a matrix of its own
-            found |= {f"{name}.{expert}": size[1:] for expert in range(size[0])}
+            found |= {f"{name}.{expert}": (size[1], size[2]) for expert in range(size[0])}
         elif name.startswith("blocks.") and len(size) == 2 and not name.endswith(".bias"):
-            found[name] = size
+            found[name] = (size[0], size[1])
     return found
 
 

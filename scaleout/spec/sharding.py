@@ -138,12 +138,15 @@ def tensors(shape: Shape) -> dict[str, tuple[int, ...]]:
 
 def _of_heads(shape: Shape) -> dict[str, tuple[int, ...]]:
     """Vectors of latent attention's norms, and of scores that no value belongs to."""
-    latent, sizes = shape.features.latent, {}
+    latent = shape.features.latent
+    sizes: dict[str, tuple[int, ...]] = {}
     if latent and latent.q_rank:
         sizes["q_down_norm.weight"] = (latent.q_rank,)
     if latent:
         sizes["kv_down_norm.weight"] = (latent.kv_rank,)
-    return sizes | ({"sinks": (shape.heads,)} if shape.features.sinks else {})
+    if shape.features.sinks:
+        sizes["sinks"] = (shape.heads,)
+    return sizes
 
 
 def units(shape: Shape, sharding: Sharding) -> tuple[Unit, ...]:

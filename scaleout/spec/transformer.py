@@ -346,8 +346,9 @@ def flops(shape: Shape, batch: int, seq: int, checkpointing: str = "none") -> di
 
     Matrix multiplications only, two operations a multiply-add; the attention scores are counted in full, not halved
     for the causal mask or a window, as in Narayanan et al. 2021 and Korthikanti et al. 2022 (arXiv 2205.05198, appendix
-    A). Of experts those are counted that a token passes through. Backward is twice forward. "full" recomputes every
-    block, "selective" the attention core.
+    A). Of experts those are counted that a token passes through. Backward is twice forward, as where all weights are
+    trained (`timing.job.utilization` leaves out the gradients of frozen ones). "full" recomputes every block,
+    "selective" the attention core.
     """
     checks.instance("shape", shape, Shape)
     check_run(batch, seq)

@@ -1,11 +1,11 @@
 """Times: a training step as events on lanes, and the results for a whole run. Pure; stands on `collectives`.
 
-`job` is the only model of step time: `rates` has the rates of a GPU, `compute` the time of a micro-batch, `machine`
-the communication along each axis, `exchange` the communication of replicas that overlaps with compute, `pipeline` the
-order in which stages work, and `pipeline_exchange` the exposed part of the exchange in a pipeline. `sent` has the time
-of all communication, hidden or not, `starts` the latencies in it. `search` ranks all layouts of a job, each a `plan`,
-first with the closed formulas of `quick`; `band` has the error of a prediction. `muon` has the time that this optimizer
-adds to a step.
+`job` is the only model of step time: `rates` has the rates of a GPU, `compute` the time of a micro-batch (`products`
+its matrix multiplications, `passes` the bytes that its other kernels move), `machine` the communication along each
+axis, `exchange` the communication of replicas that overlaps with compute, `pipeline` the order in which stages work,
+and `pipeline_exchange` the exposed part of the exchange in a pipeline. `sent` has the time of all communication, hidden
+or not, `starts` the latencies in it. `search` ranks all layouts of a job, each a `plan`, first with the closed formulas
+of `quick`; `band` has the error of a prediction. `muon` has the time that this optimizer adds to a step.
 
 `ddp` and `fsdp` lay out a step, compute above communication (`fsdp_plan` and `fsdp_streams` say when a gather may
 start, `intervals` what stays exposed; `fsdp_short` derives a deep model's step from a shallow one's, `fsdp_lives` when

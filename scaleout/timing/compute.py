@@ -232,7 +232,8 @@ def _half(
     rates = rank.rates
     times_of = products(job, rank, cut, half, kind, first_layer)
     core = _core(job, rank, cut, kind) if half == "attention" else ((0.0, 0.0), (0.0, 0.0))
-    kernels, last = passes.launches(job, half, kind), list(times_of)[-1]
+    kernels, small = passes.launches(job, half, kind), passes.small_launches(job, half, kind)
+    last = list(times_of)[-1]
     hiding = _hiding({name: times[0] for name, times in times_of.items()}, last)
     phases = []
     for phase, name in enumerate(("forward", "backward")):
@@ -243,9 +244,11 @@ def _half(
                 exposed, sent = exposed + a, sent + b
         attends, scores = core[phase]
         moved = job.program.moves * passes.moved(job, cut, half, phase, kind)
+        moved += passes.adapters(job, half, phase, kind)
         parts = fsum(times[phase] for times in times_of.values()), attends, rates.moved(moved + scores)
         host = rates.host(rates.block_seconds[phase] / 2, fsum(parts))
-        phases.append(Phase(*parts, (1 + phase) * kernels * rates.kernel_seconds + host, exposed, sent))
+        gaps = (1 + phase) * (kernels * rates.kernel_seconds + small * rates.small_seconds)
+        phases.append(Phase(*parts, gaps + host, exposed, sent))
     weights = fsum(times[2] for times in times_of.values())
     first, center = next(iter(times_of)), list(times_of)[-2]
     remainders = [p.seconds - p.matmul - p.attention for p in phases]

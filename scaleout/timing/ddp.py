@@ -40,7 +40,7 @@ class Layer:
     name: str
     forward_seconds: float
     backward_seconds: float
-    gradient_bytes: int
+    gradient_bytes: float
 
     def __post_init__(self) -> None:
         for name, value in self.__dict__.items():
@@ -178,7 +178,7 @@ def buckets(
         if isinstance(cap, bool) or not isinstance(cap, (int, float)) or not cap > 0:
             raise ValueError(f"{name} must be a number of bytes above 0, not {cap!r}")
     groups: list[list[int]] = []
-    filled, limit, members = 0, min(first_cap_bytes, cap_bytes), []
+    filled, limit, members = 0.0, min(first_cap_bytes, cap_bytes), []
     for i in reversed(range(len(layers))):
         if not layers[i].gradient_bytes:
             continue
@@ -186,7 +186,7 @@ def buckets(
         filled += layers[i].gradient_bytes
         if filled >= limit:
             groups.append(members)
-            filled, limit, members = 0, cap_bytes, []
+            filled, limit, members = 0.0, cap_bytes, []
     return [*groups, members] if members else groups
 
 

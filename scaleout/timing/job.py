@@ -12,14 +12,15 @@ from functools import lru_cache
 from math import fsum, log2
 
 from scaleout.collectives.job import hop_bytes, tied_bytes
-from scaleout.memory.states import optimizer_width
+from scaleout.memory.job import rank_account
+from scaleout.memory.optimizers import optimizer_width
 from scaleout.spec import checks
 from scaleout.spec.job import Job
 from scaleout.spec.pipeline import stages_of
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import tensors
 from scaleout.spec.transformer import flops
-from scaleout.timing import compute, exchange, machine, pipeline, pipeline_exchange
+from scaleout.timing import compute, exchange, machine, muon, pipeline, pipeline_exchange
 from scaleout.timing.compute import Work
 from scaleout.timing.ddp import Timeline
 from scaleout.timing.fsdp_short import ShortTimeline
@@ -39,15 +40,16 @@ HOST_REACHES = 0.5
 class Step:
     """One step of a job. `parts` (PARTS) are seconds and add up to `seconds`. compute, recompute, launches and what is
     exposed of tensor and context parallelism are the mean over a pipeline's ranks, and launches those of what is
-    computed for the first time; imbalance is what its busiest rank
-    has more, bubble and hops what that one waits; exposed host is copies of offloaded states that neither backward nor
-    update hides (offloaded weights travel with the gathers, in exposed data); host is what a step takes whatever its
-    size; stragglers is what all ranks wait for the slowest.
+    computed for the first time; imbalance is what its busiest rank has more, bubble and hops what that one waits;
+    exposed host is copies of offloaded states that neither backward nor update hides (offloaded weights travel with the
+    gathers, in exposed data); host is what a step takes whatever its size; stragglers is what all ranks wait for the
+    slowest.
 
     mfu: model FLOPs, forward and backward, by seconds and the datasheet's peak of all ranks (PaLM, arXiv 2204.02311,
-    appendix B); hfu with recomputation. Both count all scores of attention, of which causal kernels compute half: of
-    long sequences they may come near 1. work: a micro-batch in a block, in the first end and in the last. timeline:
-    the lanes of a step without a pipeline; pipeline, costs: of one with it.
+    appendix B), of experts those that a token passes through; hfu with recomputation. Both count all scores of
+    attention, of which causal kernels compute half and windows fewer: of long sequences they may come near 1, or pass
+    it. work: a micro-batch in a block, in the first end and in the last. timeline: the lanes of a step without a
+    pipeline; pipeline, costs: of one with it.
     """
 
     job: Job
@@ -80,8 +82,14 @@ class Step:
 
 
 def utilization(job: Job, seconds: float, *kinds: str) -> float:
-    """FLOPs of these kinds in a step of so many seconds, by the datasheet's peak of all ranks."""
+    """FLOPs of these kinds in a step of so many seconds, by the datasheet's peak of all ranks.
+
+    Under adapters the weights have no gradients, and the backward has no more of their matrix multiplications than the
+    forward; the adapters' own are not counted.
+    """
     counts = flops(job.shape, job.sequences, job.seq, job.recipe.checkpointing)
+    if job.recipe.adapter != "none":
+        counts["backward"] -= counts["forward"] - flops(job.shape, job.sequences, job.seq, "selective")["recompute"]
     return sum(counts[kind] for kind in kinds) / seconds / job.peak_flop_per_s / job.layout.ranks
 
 
@@ -128,6 +136,8 @@ def _without_pipeline(job: Job, rank: Machine, work: tuple[Work, Work, Work]) ->
     parts["update"] = update_seconds(job, rank, job.trained_parameters())
     backward = m * (job.shape.layers * block.backward_seconds + first.backward_seconds + last.backward_seconds)
     parts["exposed host"] = offloaded(job, rank, backward + data.exposed - data.gathered, parts["update"])
+    if job.recipe.activation_offload:
+        parts["exposed host"] += activations_offloaded(job, rank, busy - backward, backward)
     return Step(job, 0.0, parts, work, data.communication, data.timeline)
 
 
@@ -215,11 +225,32 @@ def tied_seconds(job: Job, rank: Machine) -> float:
     return 2 * rank.hop(size / 2) if size else 0.0
 
 
+# Bytes that transformers' Adafactor moves for each number of a matrix beside gradient and weight, in operations of its
+# own in fp32: the gradient is widened and squared, its means by row and by column are taken and multiplied out, and the
+# update is scaled by its own root mean square (transformers 5.24, optimization.py, Adafactor.step).
+ADAFACTOR_BYTES = 4 * (1 + 2 + 2 + 2 + 1 + 3 + 3 + 2 + 2 + 3)
+
+# Optimizers that are one kernel for a tensor whatever the program: bitsandbytes' (0.50, optim/optimizer.py).
+ONE_KERNEL = ("adamw-8bit", "lion", "lion-8bit")
+
+
 def update_bytes(recipe: Recipe) -> float:
     """Bytes that an update reads and writes for each parameter, in one kernel: gradient and weight (written only where
     there is a master copy), master copy and optimizer's states there and back. AdamW: 28."""
     master, weight = recipe.width("master"), recipe.width("weight")
-    return recipe.gradient_bytes + (weight if master else 2 * weight) + 2 * (master + optimizer_width(recipe))
+    gradient = recipe.gradient_bytes
+    if recipe.adapter != "none":
+        weight = recipe.adapter_bytes
+        gradient = gradient if recipe.main_gradients != "none" else weight
+    beside = ADAFACTOR_BYTES if recipe.optimizer == "adafactor" else 0
+    return gradient + (weight if master else 2 * weight) + 2 * (master + optimizer_width(recipe)) + beside
+
+
+def update_passes(job: Job) -> float:
+    """Times that an update moves those bytes: as the program has it, or in one kernel for each tensor."""
+    recipe = job.recipe
+    one = recipe.fused_update or recipe.paged or recipe.optimizer in (*ONE_KERNEL, "adafactor")
+    return 1.0 if one else job.program.update_passes
 
 
 def owned(job: Job, parameters: int) -> float:
@@ -232,7 +263,9 @@ def update_seconds(job: Job, rank: Machine, parameters: int) -> float:
     count = owned(job, parameters)
     if job.replicas.offload != "none":
         return count * update_bytes(job.recipe) / (rank.host_bytes_per_s * HOST_REACHES)
-    seconds = job.program.update_passes * rank.rates.updated(count * update_bytes(job.recipe))
+    seconds = update_passes(job) * rank.rates.updated(count * update_bytes(job.recipe))
+    if job.recipe.optimizer == "muon" and job.recipe.adapter == "none":
+        seconds += fsum(muon.seconds(job).values()) / job.layout.pp  # each stage has its own matrices
     if rank.exchange and job.recipe.optimizer == "adamw" and job.recipe.foreach:
         tensor, parameter = rank.exchange.update
         return len(tensors(job.shape)) * tensor + count * parameter
@@ -244,6 +277,14 @@ def update_seconds(job: Job, rank: Machine, parameters: int) -> float:
 def stepped(job: Job) -> float:
     """Tensors that a rank's optimizer steps: under ZeRO 1 and 2 each rank has some, under ZeRO 3 a part of each."""
     return len(tensors(job.shape)) / job.layout.pp / (job.shards if job.layout.zero in {1, 2} else 1)
+
+
+def activations_offloaded(job: Job, rank: Machine, forward: float, backward: float) -> float:
+    """Seconds of the copies of saved activations to the host and back that neither direction of a step hides, all
+    micro-batches together: what is saved at the end of a forward, as the account of memory has it."""
+    saved = rank_account(job.other(activation_offload=False)).moments["forward"]["activations"]
+    copies = job.layout.m * rank.host(saved)
+    return max(0.0, copies - forward) + max(0.0, copies - backward)
 
 
 def offloaded(job: Job, rank: Machine, backward: float, update: float) -> float:

@@ -13,7 +13,7 @@ from math import fsum
 from scaleout.spec.devices import Device
 from scaleout.spec.program import PROGRAMS
 from scaleout.timing.job import Step
-from scaleout.timing.rates import device_rates
+from scaleout.timing.rates import KERNEL_SECONDS, device_rates
 
 # How many times as fast a linear layer's matrix multiplications are in FP8 as in bf16, casts and scales counted, on
 # hardware whose peak is twice as high. Fitted once, to five steps of Llama 3.1 8B on H100 (tests/published/fp8.json).
@@ -41,9 +41,6 @@ def fp8_seconds(step: Step) -> float:
 # Bytes that a fused cast to FP8 moves for each number of an operand in 16 bits: one kernel reads it for the largest
 # number, the next reads it again and writes 8 bits.
 CAST_BYTES, CAST_KERNELS = 2 + 2 + 1, 2
-# Seconds of a kernel that moves one number, on an H100, in a trace of the GPU: pytorch/ao, torchao/testing/float8/
-# roofline_utils.py, KERNEL_LAUNCH_OVERHEAD_SEC. In a row of kernels the host is ahead, and no more of a launch shows.
-KERNEL_SECONDS = 2e-6
 WAYS = ("bf16", "fp8", "fp8 with casts")
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from scaleout.collectives.tensor import Block
 from scaleout.spec.adapters import adapted
-from scaleout.spec.blocks import Kind, Matrix, matrices
+from scaleout.spec.blocks import Kind, matrices
 from scaleout.spec.job import Job
 from scaleout.timing.machine import Machine
 from scaleout.timing.rates import Rates
@@ -21,13 +21,14 @@ NAMES = {"attention": ("q", "k", "v", "out"), "mlp": ("gate", "up", "down")}
 
 
 class Group(NamedTuple):
-    """Matrices that are one multiplication. rows: of each of `count` experts. reads: what they multiply."""
+    """Matrices that are one multiplication. rows: of each of the experts, of which a dense matrix is one. reads: what
+    they multiply."""
 
     names: tuple[str, ...]
     columns: tuple[int, ...]
     rows: float
     depth: int
-    count: int
+    experts: int
     reads: str
 
 
@@ -38,31 +39,32 @@ def products(
     multiplication each have their share of its columns. first: the layer's input needs no gradient, as nothing before
     it is trained."""
     seconds, width = {}, job.recipe.width("compute")
-    small = {m.name: m for m in adapted(job.shape, job.recipe, kind.experts, job.layout.tp)}
+    small = {matrix.name for matrix in adapted(job.shape, job.recipe, kind.experts, job.layout.tp)}
     for group in _groups(job, cut, half, kind):
-        size = group.rows, sum(group.columns), group.depth, width, group.count
+        size = group.rows, sum(group.columns), group.depth, width, group.experts
         forward, (backward, weights) = rank.rates.matmul(*size), rank.rates.backward(*size)
         free = first and group.reads == "attention input"
-        for name, columns in zip(group.names, group.columns, strict=True):
-            share = columns / sum(group.columns)
-            times = share * forward, share * backward, share * weights
-            if job.recipe.adapter != "none":
-                times = share * forward, 0.0 if free else share * (backward - weights), 0.0
-            if name in small:
-                added = _adapter(rank.rates, job, small[name], free)
-                times = times[0] + added[0], times[1] + added[1], added[2]
-            seconds[name] = times
+        if job.recipe.adapter != "none":
+            forward, backward, weights = forward, 0.0 if free else backward - weights, 0.0
+        columns = sum(n for name, n in zip(group.names, group.columns, strict=True) if name in small)
+        if columns:
+            added = _adapter(rank.rates, job, group.depth, columns, free)
+            forward, backward, weights = forward + added[0], backward + added[1], added[2]
+        for name, n in zip(group.names, group.columns, strict=True):
+            share = n / sum(group.columns)
+            seconds[name] = share * forward, share * backward, share * weights
     return seconds
 
 
-def _adapter(rates: Rates, job: Job, matrix: Matrix, free: bool) -> tuple[float, float, float]:
-    """The same of an adapter: tokens x inputs x rank, tokens x rank x outputs. free: without the inputs' gradient."""
-    tokens, r, width = job.tokens, job.recipe.adapter_rank, job.recipe.width("compute")
-    a, b = matrix.depth, matrix.columns
-    down, up = rates.backward(tokens, r, a, width), rates.backward(tokens, b, r, width)
-    weights = down[1] + up[1]
-    forward = rates.matmul(tokens, r, a, width) + rates.matmul(tokens, b, r, width)
-    return forward, up[0] + (down[1] if free else down[0]), weights
+def _adapter(rates: Rates, job: Job, inputs: int, outputs: int, free: bool) -> tuple[float, float, float]:
+    """Seconds (forward, backward, of it the weights' gradients) of the adapter of one multiplication: tokens x inputs x
+    rank, tokens x rank x outputs. free: without the inputs' gradient."""
+    recipe = job.recipe
+    tokens, r = job.tokens, recipe.adapter_rank
+    width = recipe.width("compute") if recipe.autocast else max(recipe.width("compute"), recipe.adapter_bytes)
+    # a product is as long for its result as for its gradients: the same three sizes, of which one is the rank
+    down, up = (rates.thin(tokens, side, r, width) for side in (inputs, outputs))
+    return down + up, (1 if free else 2) * down + 2 * up, down + up
 
 
 def _groups(job: Job, cut: Block, half: str, kind: Kind) -> list[Group]:
@@ -95,7 +97,7 @@ def _joined(each: list[Group], projections: bool) -> list[Group]:
     groups: list[Group] = []
     for one in each:
         before = groups[-1] if groups else None
-        if before and before.reads == one.reads and before.count == one.count and (projections or one.count > 1):
+        if before and before.reads == one.reads and before.experts == one.experts and (projections or one.experts > 1):
             groups[-1] = before._replace(names=before.names + one.names, columns=before.columns + one.columns)
         else:
             groups.append(one)

@@ -223,15 +223,14 @@ def bucketed(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> float:
     layout, share, n = job.layout, job.program.contention, job.shape.layers
     fine, tables = job.recipe.gradient_bytes, table_parameters(job.shape, layout, 0)
     call = "reduce_scatter" if layout.zero else "all_reduce"
-    body = fine * layers_parameters(job.shape, layout.tp)
-    if job.recipe.adapter != "none":
+    adapts, body = job.recipe.adapter != "none", fine * layers_parameters(job.shape, layout.tp)
+    if adapts:
         tables, body = dict.fromkeys(tables, 0), fine * job.trained_parameters()
     count = buckets(job, body)
     bucket = rank.data(call, body / count)
     head = fine * (tables["head"] + tables["norm"])
-    sent = count * bucket + (rank.data(call, head) if head else 0.0)
-    tokens = fine * (tables["tokens"] + tables["positions"])
-    table = rank.data(call, tokens) if tokens else 0.0
+    sent = (count - adapts) * bucket + (rank.data(call, head) if head else 0.0)
+    table = bucket if adapts else rank.data(call, fine * (tables["tokens"] + tables["positions"]))
     backward = n * work[0].backward_seconds
     computed = backward + share * min(sent, backward / (1 - share)) + work[1].backward_seconds
     exposed = max(sent, computed) + table - backward - work[1].backward_seconds

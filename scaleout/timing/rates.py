@@ -30,7 +30,9 @@ WAVE = 0.74
 # limit holds an H100 at two thirds. Fitted, but for CDNA 3: the best shape of an MI300X reaches 0.51 (mamf-finder,
 # tests/published/kernels.json), of which a step is taken to keep as much as on an H100, 0.67 of 0.80. A
 # family that has no row here takes another's, which its GPUs name (`priced_as` in spec/devices.py): a guess.
-MATMUL = {"ampere": 0.828, "hopper": 0.691, "blackwell": 0.424, "cdna3": 0.43}
+# GeForce of Ada: with CACHED, by every second of nine steps on RTX 4090 (tests/published/fine_tuning_runs.json); the
+# others are then off by 14% in the median. Its attention is taken for Ampere's, a guess.
+MATMUL = {"ampere": 0.828, "ada-rtx": 0.92, "hopper": 0.691, "blackwell": 0.424, "cdna3": 0.43}
 
 # Share of the peak that fused causal attention reaches (forward, backward) on long sequences with many heads of 128, by
 # kernel and family. Hopper: FlashAttention-3 (arXiv 2407.08608), figures 5 and 6, FlashAttention-2 and cuDNN. Ampere
@@ -41,13 +43,15 @@ ATTENTION = {
     "flash-2": {"ampere": (0.69, 0.56), "hopper": (0.38, 0.35), "blackwell": (0.20, 0.16), "cdna3": (0.30, 0.25)},
     "cudnn": {"ampere": (0.69, 0.56), "hopper": (0.60, 0.55), "blackwell": (0.62, 0.48), "cdna3": (0.30, 0.25)},
 }
+for _shares in ATTENTION.values():
+    _shares["ada-rtx"] = _shares["ampere"]
 # torch's memory-efficient kernel is CUTLASS's, of instructions that Ampere has: it is taken for as fast as Triton's of
 # 2023, a guess.
 ATTENTION["efficient"] = ATTENTION["triton"]
 # FLOPs in 16 bits that the tensor cores compute while the special-function units compute one tanh, which is one
-# instruction: 16 per clock and multiprocessor, beside 2,048, 4,096 and 8,192 FLOPs (timing/kernels.py, GENERATIONS; AMD
-# CDNA 3: 16 transcendental results per clock and compute unit beside 2,048 FLOPs).
-FLOPS_OF_TANH = {"ampere": 128, "hopper": 256, "blackwell": 512, "cdna3": 128}
+# instruction: 16 per clock and multiprocessor, beside 2,048, 4,096 and 8,192 FLOPs (timing/kernels.py, GENERATIONS;
+# GeForce of Ada: 512; AMD CDNA 3: 16 transcendental results per clock and compute unit beside 2,048 FLOPs).
+FLOPS_OF_TANH = {"ampere": 128, "ada-rtx": 32, "hopper": 256, "blackwell": 512, "cdna3": 128}
 # Tokens of a sequence at which half of that is reached: H100, FlashAttention-2 and cuDNN, 512 to 16,384 tokens.
 RAMP = 300
 NARROW = 0.2  # exponent of d / 128 for narrower heads: 324 of 370 TFLOP/s with heads of 64 on H100 (the same figures)
@@ -62,6 +66,13 @@ MATMULS = {"forward": 1.0, "backward": 2.5}
 
 # Share of the memory's rate that kernels which only move bytes reach. Fitted.
 MEMORY = 0.665
+# How much faster such kernels are where most of what one writes is still in the L2 cache when the next one reads it: of
+# 72 MB on an RTX 4090 and 96 MB on an L40S, beside 40 on an A100 and 50 on an H100, whose MEMORY has it in it.
+CACHED = {"ada-rtx": 2.6}
+
+# Seconds of a kernel that moves one number, on an H100, in a trace of the GPU: pytorch/ao, torchao/testing/float8/
+# roofline_utils.py, KERNEL_LAUNCH_OVERHEAD_SEC. In a row of kernels the host is ahead, and no more of a launch shows.
+KERNEL_SECONDS = 2e-6
 
 
 @dataclass(frozen=True)
@@ -94,7 +105,7 @@ class Rates:
     queued: beside kernels that it has launched before, which wait in a queue.
     update_bytes_per_s, tensor_seconds: what the optimizer reaches, 0 for what other kernels do, and of each tensor.
     masked_flop_per_s: what the attention reaches that takes a mask (None: the same). special_seconds: of one tanh, on
-    all multiprocessors together.
+    all multiprocessors together. cached: how much faster kernels that only move bytes are for what lies in a cache.
     """
 
     peak: float
@@ -118,6 +129,7 @@ class Rates:
     tensor_seconds: float = 0.0
     masked_flop_per_s: tuple[float, float] | None = None
     special_seconds: float = 0.0
+    cached: float = 1.0
 
     def matmul(self, rows: float, columns: int, depth: int, width: int = 2, count: int = 1) -> float:
         """Seconds of one (rows x depth) by (depth x columns) multiplication, elements of `width` bytes; of `count` of
@@ -130,6 +142,19 @@ class Rates:
         size = count * width * (rows * depth + depth * columns + rows * columns)
         moves = size / self.memory_bytes_per_s
         return max(computes, moves) + size * self.operand_seconds + self.kernel_seconds
+
+    def thin(self, rows: float, columns: int, depth: int, width: int = 2) -> float:
+        """Seconds of a multiplication that has one small size, such as an adapter's rank: cut along its longest one, it
+        occupies all multiprocessors, and takes the time of its bytes. The host launched it while larger ones ran."""
+        size = width * (rows * depth + depth * columns + rows * columns)
+        computes = 2 * rows * columns * depth / self.matmul_flop_per_s
+        moves = size / self.memory_bytes_per_s
+        return max(computes, moves) + size * self.operand_seconds + self.small_seconds
+
+    @property
+    def small_seconds(self) -> float:
+        """Of a kernel among others that the host has launched before, beside its arithmetic and its bytes."""
+        return min(KERNEL_SECONDS, self.kernel_seconds)
 
     def backward(self, rows: float, columns: int, depth: int, width: int = 2, count: int = 1) -> tuple[float, float]:
         """Seconds of a linear layer's backward, (all of it, of its weights' gradient). Sizes as in its forward."""
@@ -168,7 +193,7 @@ class Rates:
 
     def moved(self, size: float, kernels: int = 0) -> float:
         """Seconds of kernels that read and write `size` bytes in all."""
-        return size / self.memory_bytes_per_s + kernels * self.kernel_seconds
+        return size / self.memory_bytes_per_s / self.cached + kernels * self.kernel_seconds
 
     def host(self, seconds: float, kernels: float) -> float:
         """What shows of the host's seconds for kernels that take so many themselves."""
@@ -190,6 +215,7 @@ def device_rates(device: Device, program: Program, dtype: str) -> Rates:
     checks.instance("device", device, Device)
     chips, peak = family(device), device.matmul_flop_per_s(dtype)
     forward, backward = (peak * share for share in ATTENTION[program.attention][chips])
+    masked = ATTENTION["efficient"][chips]
     return Rates(
         peak,
         peak * MATMUL[chips],
@@ -201,6 +227,7 @@ def device_rates(device: Device, program: Program, dtype: str) -> Rates:
         RAMP,
         NARROW,
         program.kernel_seconds,
-        masked_flop_per_s=None if program.windows else tuple(peak * share for share in ATTENTION["efficient"][chips]),
+        masked_flop_per_s=None if program.windows else (peak * masked[0], peak * masked[1]),
         special_seconds=FLOPS_OF_TANH[chips] / device.matmul_flop_per_s(device.half),
+        cached=CACHED.get(chips, 1.0),
     )

@@ -3,7 +3,7 @@
 from math import isclose
 
 import pytest
-from jobs import jobs
+from jobs import jobs, variants
 
 from scaleout.collectives.job import traffic
 from scaleout.memory.job import accounts, fullest
@@ -61,7 +61,7 @@ def test_a_pipeline_sends_two_messages_for_each_neighbour():
         traffic(piped, 4)
 
 
-@pytest.mark.parametrize("job", jobs(60, 7), ids=[f"{i}" for i in range(60)])
+@pytest.mark.parametrize("job", jobs(60, 7) + variants(40, 7), ids=[f"{i}" for i in range(100)])
 def test_axes_of_one_rank_are_silent_and_the_others_take_time(job):
     found, time = traffic(job), step(job)
     for axis, one in found.items():

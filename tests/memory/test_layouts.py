@@ -6,8 +6,9 @@ import pytest
 
 from scaleout.memory.accounts import Layout, Recipe, account
 from scaleout.memory.activations import Sizes
-from scaleout.memory.states import NF4_BYTES, states
+from scaleout.memory.states import states
 from scaleout.memory.walk import walk
+from scaleout.spec.adapters import NF4_BYTES
 from scaleout.spec.transformer import PRESETS, Shape, total_parameters
 
 # 4 layers, hidden 64, 8 heads of 8 with 2 key-value heads, MLP 160, no biases: sums are short enough to check by eye

@@ -8,7 +8,8 @@ import pytest
 
 from scaleout.memory.accounts import Recipe, account
 from scaleout.memory.activations import Sizes, block_kept, norm_kept
-from scaleout.memory.states import NF4_BYTES, state_bytes
+from scaleout.memory.states import state_bytes
+from scaleout.spec.adapters import NF4_BYTES
 from scaleout.spec.layout import Layout
 from scaleout.spec.transformer import PRESETS, Shape, flops, total_parameters
 

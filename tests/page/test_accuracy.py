@@ -58,8 +58,11 @@ def test_the_words_about_the_labs():
     assert f"for {len(steps)} steps of the smallest size" in PAGE
     assert f"predicted within {statistics.median(map(abs, off)):.0%}," in PAGE
     assert f"and {sum(error < 0 for error in off)} of the predictions are too fast" in PAGE
-    worst = sorted(range(len(steps)), key=lambda i: -abs(off[i]))[:2]
-    assert {(steps[i]["lab"], steps[i]["processes"]) for i in worst} == {("mesh", 2), ("tensor", 2)}
+    mesh = next(i for i, step in enumerate(steps) if (step["lab"], step["processes"]) == ("mesh", 4))
+    assert off[mesh] == max(off, key=abs) and 1 / (1 + off[mesh]) < 0.5
+    alone = [error for step, error in zip(steps, off, strict=True) if step["processes"] == 1]
+    assert "most predictions are 3 to 12% too fast" in PAGE
+    assert sum(0.025 < -error < 0.125 for error in alone) > len(alone) / 2
 
 
 def test_tables_count_every_step_once():

@@ -3,6 +3,7 @@
 import json
 from statistics import median
 
+import fine_tuning
 import fit_seconds
 import measured
 import pytest
@@ -15,7 +16,8 @@ from scaleout.spec.program import PROGRAMS
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS
 from scaleout.timing import band as bands
-from scaleout.timing.band import ERRORS, FEWEST, band
+from scaleout.timing.band import ERRORS, FEWEST, KNOWN, TUNED, band, errors
+from scaleout.timing.job import step
 
 
 def job(program="megatron", device="h100-sxm", gpus=64, seq=4096):
@@ -71,19 +73,37 @@ def test_of_the_program_on_the_family_where_there_are_enough():
         ),
         (job("compiled", "a100-80gb", 8), ("compiled", ""), "only 5 of torch.compile on Ampere"),
         (job("compiled", "b200", 8), ("compiled", ""), "no published step of torch.compile on Blackwell"),
-        (job("huggingface"), ("", ""), "no published step of Hugging Face Transformers, eager on Hopper"),
+        (job("huggingface"), ("huggingface", ""), "only 3 of Hugging Face Transformers, eager on Hopper"),
+        (job("huggingface-compiled"), ("", ""), "no published step of Hugging Face Transformers, compiled on Hopper"),
         (job(seq=16_384), ("megatron", "hopper"), "longer sequences than their 4,096 tokens"),
         (job(gpus=4096), ("megatron", "hopper"), "more GPUs than their 2,048"),
         (
             job("composer", "rtx-4090"),
             ("composer", ""),
-            "no published step on RTX 4090 24 GB, whose kernels are taken for Ampere's",
+            "no published step of Composer of 2023 on GeForce of Ada",
+        ),
+        (
+            job("composer", "rtx-5090"),
+            ("composer", ""),
+            "no published step on RTX 5090 32 GB, whose kernels are taken for Ampere's",
         ),
     ],
 )
 def test_outside_of_what_a_row_covers_it_says_so(made, key, outside):
     found = band(made)
-    assert found.n == ERRORS[key].n >= FEWEST and outside in found.outside and outside in found.why
+    assert found.n == KNOWN[key].n >= FEWEST and outside in found.outside and outside in found.why
+
+
+def test_the_band_of_fine_tuning_is_of_steps_that_no_fit_has_seen():
+    """But for two constants of the RTX 4090: every second of its steps."""
+    runs = [run for run in fine_tuning.runs() if run.job.program.name == "huggingface"]
+    plain = [run for run in runs if not run.values["kernels"].startswith("fused")]
+    found = errors((run.job, step(run.job).seconds / run.seconds - 1) for run in plain)
+    known = {key: one for key, one in found.items() if key[0]}
+    assert known.keys() == TUNED.keys()
+    for key, one in TUNED.items():
+        assert (known[key].n, known[key].seq, known[key].gpus) == (one.n, one.seq, one.gpus)
+        assert (known[key].median, known[key].ninth) == pytest.approx((one.median, one.ninth), abs=0.02), key
 
 
 def test_the_tool_writes_the_table_of_what_was_judged(tmp_path):

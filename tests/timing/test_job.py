@@ -7,7 +7,7 @@ from statistics import median
 
 import measured
 import pytest
-from jobs import jobs
+from jobs import jobs, variants
 
 from scaleout.collectives.job import hop_bytes
 from scaleout.memory.job import fullest
@@ -16,12 +16,13 @@ from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
 from scaleout.spec.topology import cluster
-from scaleout.spec.transformer import PRESETS
+from scaleout.spec.transformer import PRESETS, flops
 from scaleout.timing import machine
 from scaleout.timing.job import PARTS, step, step_on
 
 SEED = 31
 JOBS = jobs(200, SEED)
+VARIANTS = variants(200, SEED)
 SEVEN = Job(PRESETS["llama-2-7b"], 4096, DEVICES["h100-sxm"], cluster(1, 8), 1, Layout(dp=8, zero=1))
 
 
@@ -73,6 +74,21 @@ def test_parts_are_what_compute_says(job):
         assert found.parts[part] == pytest.approx(plain.parts[part], rel=1e-12)
 
 
+@pytest.mark.parametrize("job", VARIANTS, ids=[f"{i}" for i in range(len(VARIANTS))])
+def test_a_random_job_of_another_kind(job):
+    """The same of experts, windows, adapters: parts add up; no part is below 0; what a token passes through takes at
+    least its time at the peak."""
+    found = step(job)
+    assert tuple(found.parts) == PARTS and isclose(fsum(found.parts.values()), found.seconds, rel_tol=1e-12)
+    assert min(found.parts.values()) > -1e-9 * found.seconds, (job, found.parts)
+    scores = 3 * flops(job.shape, job.sequences, job.seq, "selective")["recompute"]  # of which a window leaves some out
+    rest = found.mfu - scores / found.seconds / job.peak_flop_per_s / job.layout.ranks
+    assert 0 < found.mfu <= found.hfu and 0 < rest < 0.75, job
+    assert Job.from_json(job.to_json()) == job
+    for phase in (found.work[0].forward, found.work[0].backward):
+        assert min(phase.values) >= 0
+
+
 def faster(job, **changes):
     return step(job.other(**changes)).seconds <= step(job).seconds * (1 + 1e-9)
 
@@ -87,7 +103,7 @@ def changed(seed):
                "every_pass": (None, True, False), "overlap": (None, True, False), "context": ("ring", "gather"),
                "prefetch": (0, 1, 2), "compression": (1, 2), "reshard": (True, False)}  # fmt: skip
     while True:
-        job = draw.choice(JOBS)
+        job = draw.choice(VARIANTS if seed >= KNOWN else JOBS)
         try:
             drawn = {name: draw.choice(values) for name, values in options.items() if draw.random() < 0.6}
             return job.other(**drawn | always)
@@ -95,7 +111,10 @@ def changed(seed):
             continue
 
 
-@pytest.mark.parametrize("seed", range(60))
+KNOWN = 60  # seeds from here on are of other kinds of models
+
+
+@pytest.mark.parametrize("seed", range(KNOWN + 40))
 @pytest.mark.parametrize("times", [1.3, 10])
 def test_faster_hardware_is_never_slower(seed, times):
     """Arithmetic, memory, links within a node and between nodes, and latencies, each alone and arithmetic with memory;

@@ -3,7 +3,7 @@
 from math import fsum
 
 import pytest
-from jobs import jobs
+from jobs import jobs, variants
 
 from scaleout.collectives.job import traffic
 from scaleout.spec.devices import DEVICES
@@ -68,7 +68,7 @@ def test_a_tied_embedding_is_a_ring_of_two():
     assert hops.count == 4 and embedding.size == 50_257 * 1600 * 4
 
 
-@pytest.mark.parametrize("job", jobs(40, 19), ids=[f"{i}" for i in range(40)])
+@pytest.mark.parametrize("job", jobs(40, 19) + variants(40, 19), ids=[f"{i}" for i in range(80)])
 def test_no_step_waits_longer_than_its_communication_takes(job):
     """Along the tensor axis: on the mean of a pipeline's ranks, of which the first and the last have the ends."""
     took = [sent.seconds(job, rank) for rank in range(job.layout.pp)]

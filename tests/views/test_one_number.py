@@ -1,6 +1,9 @@
 """What a view says of a job is what the doors say of it, to the last digit."""
 
+import json
+
 import pytest
+from repo import ROOT
 from view_settings import by_chance
 
 from scaleout import views
@@ -105,7 +108,19 @@ def test_ddp(params):
     assert late == pytest.approx(found.parts["exposed data"], rel=1e-9, abs=1e-12)
 
 
-@pytest.mark.parametrize("params", [{}, *by_chance("planner", 8, SEED)])
+MODELS = json.loads((ROOT / "tests/published/hugging_face_parameters.json").read_text(encoding="utf-8"))["models"]
+PASTED = [
+    {"config": json.dumps(MODELS[name]["config"]), "gpus": 8, "sequences": 16, "seq": seq, "program": program}
+    for name, seq, program in (
+        ("Gemma 2 9B", 8192, "megatron"),
+        ("Mistral 7B v0.1", 8192, "huggingface"),
+        ("Qwen3 8B", 4096, "compiled"),
+        ("Falcon 7B", 2048, "megatron"),
+    )
+]
+
+
+@pytest.mark.parametrize("params", [{}, *by_chance("planner", 8, SEED), *PASTED])
 def test_planner(params):
     """The best layout and the reader's own; and no point has other seconds than its job."""
     given, values = shown("planner", params)

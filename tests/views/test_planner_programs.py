@@ -106,14 +106,11 @@ def test_in_place_of_a_model_that_the_framework_has_not_it_says_so(program, own)
     assert shown(asked)["values"]["best"]["seconds"] > 0
 
 
-@pytest.mark.parametrize(("seq", "said"), [(8192, True), (4096, False)])
-def test_a_sliding_window_shorter_than_the_sequences_is_said_not_to_be_priced(seq, said):
-    """Mistral 7B v0.1."""
-    config = {"model_type": "mistral", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
-              "vocab_size": 32_000, "intermediate_size": 14_336, "sliding_window": 4096}  # fmt: skip
-    blocks = told("figures", config=json.dumps(config), gpus=8, sequences=8, seq=seq)["blocks"]
-    line = (
-        "Not in these figures yet: the window of 4,096 tokens in 32 of 32 layers (attention is priced over all tokens "
-        "before)."
-    )
+@pytest.mark.parametrize(("family", "said"), [("qwen3", True), ("qwen2", False)])
+def test_what_the_memory_of_a_model_leaves_out_is_said(family, said):
+    """Qwen 3 has norms of queries and keys."""
+    config = {"model_type": family, "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+              "vocab_size": 32_000, "intermediate_size": 14_336, "num_key_value_heads": 8}  # fmt: skip
+    blocks = told("figures", config=json.dumps(config), gpus=8, sequences=8, seq=4096)["blocks"]
+    line = "Not in these figures yet: the memory of the norms of queries and keys."
     assert (("words", line) in blocks) is said
