@@ -91,7 +91,16 @@ _AS = {(True, True): (1, 0), (True, False): (2, 0), (False, True): (2, 1), (Fals
 def _alike(z: Sizes) -> Sizes:
     """One for all ranks and recipes whose steps of a micro-batch are the same."""
     pp, stage = _AS[z.first, z.last]
-    recipe = replace(z.recipe, optimizer="sgd", foreach=True, gradients="fresh", main_gradients="none", buckets="none")
+    recipe = replace(
+        z.recipe,
+        optimizer="sgd",
+        foreach=True,
+        fused_update=False,
+        paged=False,
+        gradients="fresh",
+        main_gradients="none",
+        buckets="none",
+    )
     return Sizes(replace(z.shape, layers=pp), z.batch, z.seq, recipe, Layout(tp=z.layout.tp, pp=pp), stage)
 
 
