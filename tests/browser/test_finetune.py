@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import driver
-import live_page
 import pytest
 from view_settings import PASTED
 
 from scaleout import views
-from scaleout.page import form
 from scaleout.views import blocks
 from scaleout.views.finetune.setting import BATCHES, SEQS
 
@@ -110,17 +108,6 @@ def test_a_config_is_pasted_and_what_is_not_priced_is_a_line(finetune):
 # --- the tabs -------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def tabs(page, site, tmp_path_factory):
-    """A page with two tabs."""
-    folder = tmp_path_factory.mktemp("tabs")
-    live_page.assemble(folder)
-    pairs = [("A cluster", form.view("kernels")), ("One GPU", form.view("finetune"))]
-    live_page.write_page(folder / "tabs.html", form.tabs(pairs))
-    with live_page.serve(folder) as address:
-        yield page, f"{address}/tabs.html"
-
-
 def shown(page):
     """The views that are seen."""
     return page.evaluate(
@@ -128,9 +115,8 @@ def shown(page):
     )
 
 
-def test_one_tab_is_shown_at_a_time_by_keyboard_and_by_a_link(tabs):
-    page, address = tabs
-    page.watch.host = address.split("/")[2]
+def test_one_tab_is_shown_at_a_time_by_keyboard_and_by_a_link(page, site):
+    address = f"{site}/tabs.html"
     page.goto(address)
     assert shown(page) == ["live-kernels"]
     page.get_by_role("radio", name="A cluster").focus()
@@ -151,9 +137,8 @@ def test_one_tab_is_shown_at_a_time_by_keyboard_and_by_a_link(tabs):
     page.set_viewport_size(driver.WIDE)
 
 
-def test_on_paper_both_are_there(tabs):
-    page, address = tabs
-    page.goto(address)
+def test_on_paper_both_are_there(page, site):
+    page.goto(f"{site}/tabs.html")
     page.emulate_media(media="print")
     assert shown(page) == ["live-kernels", "live-finetune"] and not page.locator(".live-tablist").is_visible()
     page.emulate_media(media="screen")

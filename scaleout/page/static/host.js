@@ -43,9 +43,17 @@ function openTab() {
   if (!tab) return;
   const { parentElement: tabs } = tab;
   tabs.querySelectorAll(".live-tablist input")[[...tabs.querySelectorAll(".live-tab")].indexOf(tab)].checked = true;
+  warm(tabs);
 }
+
+/** The view that a tab shows is made ready, where Python runs. */
+function warm(tabs) {
+  if (python.state === "ready") for (const root of tabs.querySelectorAll(".live-widget")) root.live?.warm();
+}
+
 openTab();
 addEventListener("hashchange", openTab); // before the views hear of it, which go to where they are
+for (const list of document.querySelectorAll(".live-tablist")) list.addEventListener("change", () => warm(list.parentElement));
 
 for (const root of document.querySelectorAll(".live-widget:not([data-mounted])")) {
   try {

@@ -66,7 +66,7 @@ class Frame(svg.Sized):
 
     @property
     def bars_left(self) -> float:
-        return 50.0
+        return 54.0
 
     @cached_property
     def most(self) -> float:
