@@ -128,7 +128,7 @@ def test_one_tab_is_shown_at_a_time_by_keyboard_and_by_a_link(page, site):
     page.evaluate("location.hash = '#live-finetune?method=lora&rank=64'")
     driver.stands(page, "finetune", {"method": "lora", "rank": 64})
     assert shown(page) == ["live-finetune"] and page.get_by_role("radio", name="One GPU").is_checked()
-    page.goto("about:blank")
+    page.goto(f"{site}/index.html")
     page.goto(f"{address}#live-finetune?gpus=8")
     assert shown(page) == ["live-finetune"]
     driver.stands(page, "finetune", {"gpus": 8})
