@@ -43,8 +43,9 @@ class Sizes:
         check_layout(self.shape, self.layout)
         if self.layout.sequence_parallel:
             check_sequence(self.seq, self.layout.tp)
-        if self.transformers and (self.gathers or self.recipe.checkpointing == "selective"):
+        if self.transformers and (self.gathers or self.recipe.compiled or self.recipe.checkpointing == "selective"):
             kind = "sequence parallelism" if self.gathers else "selective checkpointing"
+            kind = "compiled form that is priced" if self.recipe.compiled else kind
             raise ValueError(f"transformers' modules have no {kind}: use operations book")
         check_positions(self.shape, self.seq)
 
@@ -172,21 +173,24 @@ class Sizes:
 
     @cached_property
     def transformers(self) -> bool:
-        """Whether the modules are those of Hugging Face's transformers."""
-        return self.recipe.operations == "transformers"
+        """Whether the modules are those of Hugging Face's transformers, or of Lit-GPT, and not the book's."""
+        return self.recipe.operations != "book"
 
     @cached_property
     def input_copies(self) -> tuple[int, int]:
         """How many copies of the inputs of q, k and v, and of up and gate, are saved: autocast casts once for each
         matrix that reads one."""
-        if not self.auto or self.regathers:
+        if not self.auto or self.regathers or self.recipe.compiled:
             return 1, 1
         return 3, 2 if self.shape.gated_mlp else 1
 
     @cached_property
     def activation_kept(self) -> int:
-        """What the activation function saves: its input, with a gate both factors too."""
-        return (3 if self.shape.gated_mlp else 1) * self.f
+        """What the activation function saves: its input, with a gate both factors too, of which compiled code makes one
+        again."""
+        if not self.shape.gated_mlp:
+            return self.f
+        return (2 if self.recipe.compiled else 3) * self.f
 
     @cached_property
     def per_token(self) -> int:
@@ -269,8 +273,9 @@ def tables(z: Sizes) -> int:
 
 def relaid(z: Sizes) -> int:
     """Rotary positions leave Q with heads outermost; so is fused attention's output then, and the projection that
-    follows keeps a copy of its own. One head on a rank has no order to change."""
-    return z.q if z.shape.positions == "rotary" and z.shape.heads > z.layout.tp else 0
+    follows keeps a copy of its own, which compiled code makes again. One head on a rank has no order to change."""
+    copied = z.shape.positions == "rotary" and z.shape.heads > z.layout.tp and not z.recipe.compiled
+    return z.q if copied else 0
 
 
 def core_kept(z: Sizes) -> int:
@@ -319,5 +324,17 @@ def copies_kept(z: Sizes, checkpointing: str) -> int:
 
 
 def adapters_kept(z: Sizes) -> int:
-    """The narrow tensor between the two matrices of each adapter of a block."""
-    return z.tokens * z.recipe.adapter_rank * z.e * len(z.matrices) if z.frozen else 0
+    """What the adapters of a block save beside their inputs: the narrow tensor between their two matrices, and with
+    dropout what is left of the input and a mask of bytes; less the inputs of matrices that nothing is trained beside,
+    and that no 4-bit matmul keeps."""
+    if not z.frozen:
+        return 0
+    recipe, targets = z.recipe, [name for name in z.matrices if name in z.recipe.targets]
+    saved = z.tokens * recipe.adapter_rank * z.e * len(targets)
+    if recipe.adapter_dropout:
+        saved += sum((z.e + 1) * z.tokens * z.matrices[name][0] for name in targets)
+    if recipe.adapter == "qlora" and recipe.inputs_kept:
+        return saved
+    reads = [] if recipe.adapter_dropout else targets
+    inputs = {"q k v": z.read_kept, "out": relaid(z), "up gate": z.read_kept, "down": z.f}
+    return saved - sum(size for names, size in inputs.items() if not set(names.split()) & set(reads))

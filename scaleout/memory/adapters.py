@@ -18,10 +18,7 @@ def linear(model: Model, x: Tensor, rows: int, columns: int, names: tuple[str, .
     """A frozen matrix of a block, and what is trained beside it if it is one of the targets."""
     recipe = model.z.recipe
     quantized = recipe.adapter == "qlora"
-    if quantized:
-        result = four_bits(model, x, rows, columns)
-    else:
-        result = model.matrix(x, model.graph.weight(rows * columns, model.width, False), columns, bias)
+    result = base(model, x, rows, columns, bias)
     if not set(names) <= set(recipe.targets):
         return result
     if quantized:
@@ -31,6 +28,13 @@ def linear(model: Model, x: Tensor, rows: int, columns: int, names: tuple[str, .
         x = model.to(x, recipe.adapter_bytes)
     result = model.add(result, model.scaled(low_rank(model, x, rows, columns)))
     return model.to(result, width)
+
+
+def base(model: Model, x: Tensor, rows: int, columns: int, bias: bool = False) -> Tensor:
+    """The frozen matrix alone."""
+    if model.z.recipe.adapter == "qlora":
+        return four_bits(model, x, rows, columns)
+    return model.matrix(x, model.graph.weight(rows * columns, model.width, False), columns, bias)
 
 
 def low_rank(model: Model, x: Tensor, rows: int, columns: int) -> Tensor:

@@ -101,7 +101,7 @@ class Backward:
         else:
             t.hold("temporaries", z.f, z.f)
             t.drop("temporaries", z.f)
-            t.drop("activations", 2 * z.f)
+            t.drop("activations", z.activation_kept - z.f)
             self.gather()
             self._column("up", z.f, first=True)
             t.swap("temporaries", z.f, z.f)
@@ -229,7 +229,9 @@ class Backward:
     def keep(self, n: int) -> None:
         """n bytes that were a temporary are a gradient, unless they have been added to the one there was."""
         z = self.z
-        if not z.keeps_gradients:
+        if z.recipe.gradients == "released":
+            self.tape.passing("gradients", n)
+        elif not z.keeps_gradients:
             self.tape.hold("gradients", n // z.layout.dp if z.layout.zero >= 2 else n)
 
     def add_later(self, n: int) -> None:

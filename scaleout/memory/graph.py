@@ -41,19 +41,19 @@ class Node:
     (the node that made it, bytes of the gradient as the derivative's formula makes it, bytes once it has the input's
     shape and dtype); in place of the former PASSED where the gradient of the output is passed on, or a part of it, and
     REDUCED where it is then summed or cast. views: whether the gradient is a view, to which autograd adds in a new
-    tensor. scratch: bytes beside, for the time of the formula. parts: whether the
-    gradients that arrive are of different parts of its output. saved: storages, or for an operation of a checkpointed
-    function where they will be. event: what else happens when its gradient is there.
+    tensor. scratch: bytes beside, for the time of the formula. overwrites: its gradients take the place of what it
+    saved. parts: whether the gradients that arrive are of different parts of its output. saved: storages, or for an
+    operation of a checkpointed function where they will be. event: what else happens when its gradient is there.
     """
 
-    __slots__ = ("edges", "event", "frame", "number", "parts", "saved", "scratch", "views")
+    __slots__ = ("edges", "event", "frame", "number", "overwrites", "parts", "saved", "scratch", "views")
 
     def __init__(self, number: float, edges: Sequence[tuple[Node, int, int]] = ()) -> None:
         self.number, self.edges = number, edges
         self.saved: list[Any] = []
         self.frame: Frame | None = None
         self.event: Callable[[], None] | None = None
-        self.scratch, self.views, self.parts = 0, False, False
+        self.scratch, self.views, self.parts, self.overwrites = 0, False, False, False
 
 
 class Tensor:
@@ -113,23 +113,24 @@ class Graph:
         count: int,
         width: int,
         saved: Sequence[Tensor] = (),
-        keeps: bool | int = False,
+        keeps: bool = False,
+        beside: int = 0,
         firsts: Sequence[int | None] = (),
         scratch: int = 0,
         views: bool = False,
         kind: str = "activations",
     ) -> Tensor:
         """An operation that makes a tensor. saved: of what its derivative needs, the inputs. keeps: whether it saves
-        its output too, or the bytes of what it makes beside that and saves. firsts: for each input the bytes of its
+        its output too. beside: bytes of what it makes and saves beside that. firsts: for each input the bytes of its
         gradient as the formula makes it; None or missing: as many as the input has numbers, in the output's width."""
         edges = self._edges(inputs, width, firsts)
         node = self._node(edges, saved)
-        beside = Storage(self.tape, kind, keeps) if keeps is not True and keeps else None
+        extra = Storage(self.tape, kind, beside) if beside else None
         result = Tensor(Storage(self.tape, kind, count * width), count, width, node)
         if node is not None:
             node.scratch, node.views = scratch, views
-            if keeps:
-                self._save(node, [result.storage, beside])
+            if keeps or extra:
+                self._save(node, [result.storage if keeps else None, extra])
         return result
 
     @staticmethod
@@ -147,10 +148,17 @@ class Graph:
 
     def split(self, x: Tensor, *counts: int) -> list[Tensor]:
         """Slices that together are the tensor; their gradients are concatenated, once all are there."""
-        node = self._node([(x.node, x.bytes, x.bytes)] if x.node else [], ())
-        if node is not None:
-            node.parts = True
-        return [Tensor(x.storage, count, x.width, node) for count in counts]
+        if x.node is None:
+            return [Tensor(x.storage, count, x.width) for count in counts]
+        whole = self._node([(x.node, x.bytes, x.bytes)], ())
+        assert whole is not None
+        whole.parts = True
+        return [Tensor(x.storage, count, x.width, self._node([(whole, PASSED, 0)], ())) for count in counts]
+
+    def added_in_place(self, x: Tensor, other: Tensor) -> Tensor:
+        """x += other."""
+        edges = [(one.node, PASSED, one.bytes) for one in (x, other) if one.node]
+        return Tensor(x.storage, x.count, x.width, self._node(edges, ()))
 
     def hook(self, x: Tensor, event: Callable[[], None]) -> Tensor:
         """The same tensor; `event` happens when its gradient is complete."""
@@ -224,10 +232,12 @@ class Graph:
         tape = self.tape
         if node.event is not None:
             node.event()
-        elif node.number == 0:
+        elif not node.edges:
             self._kept(gradient)
         if node.frame is not None:
             self._take(node, node.frame)
+        if node.overwrites:
+            node.saved = []
         if node.scratch:
             tape.hold("temporaries", node.scratch)
         made = [Storage(tape, "temporaries", first) if first > 0 else gradient for _, first, _ in node.edges]

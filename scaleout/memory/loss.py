@@ -66,8 +66,10 @@ def logits(z: Sizes, tape: Tape) -> None:
     tape.drop("activations", passing)
     tape.post_forward("head")
     if method == "eager":
-        tape.hold("logits", z.vocab32 if narrow else 0, z.vocab32)  # as computed, in fp32, and their log-softmax
-        tape.drop("logits", narrow, z.vocab32)
+        # as computed, in fp32, and their log-softmax, which a compiled loss makes again
+        softmax = 0 if z.recipe.compiled else z.vocab32
+        tape.hold("logits", z.vocab32 if narrow else 0, softmax)
+        tape.drop("logits", narrow, softmax)
     elif method == "chunked":
         tape.drop("activations", z.read_kept)
         tape.drop("weights", copy)
@@ -108,7 +110,7 @@ def loss(z: Sizes, tape: Tape) -> None:
     elif z.recipe.loss == "chunked-logits":  # the gradient of an eighth takes the place of its logits
         tape.passing("logits", z.logits // CHUNKS)
     else:
-        sizes = (z.vocab32, z.vocab32) if z.layout.tp == 1 else (z.vocab32,)
+        sizes = (z.vocab32, z.vocab32) if z.layout.tp == 1 and not z.recipe.compiled else (z.vocab32,)
         tape.hold("logits", *sizes)
         tape.drop("logits", *sizes)
         if z.e == 2:

@@ -85,6 +85,8 @@ def frozen_bytes(shape: Shape, recipe: Recipe, layout: Layout, stage: int) -> in
     quantized, rest = 0, recipe.width("compute")
     if recipe.adapter == "qlora":
         quantized = layers * sum(a * b for a, b in slice_linears(shape, layout.tp).values())
+        if recipe.operations == "lit-gpt":
+            quantized += table_parameters(shape, layout, stage)["head"]
         rest = 4 if recipe.unquantized == "fp32" else rest
     size = (total - quantized) * rest + quantized * nf4_bytes(recipe)
     return ceil(size / (layout.replicas if layout.zero == 3 else 1))

@@ -14,10 +14,14 @@ from typing import NamedTuple
 
 from scaleout.memory.activations import Sizes, block_kept, copies_kept
 from scaleout.memory.graph import Graph
+from scaleout.memory.liger import Liger
+from scaleout.memory.lit_gpt import LitGpt
 from scaleout.memory.tape import Event, Recorder, Tape
 from scaleout.memory.transformers import FULL, SLIDING, Model
 from scaleout.spec.layout import Layout
 from scaleout.spec.transformer import Shape
+
+MODELS: dict[str, type[Model]] = {"transformers": Model, "liger": Liger, "lit-gpt": LitGpt}
 
 
 class Part(NamedTuple):
@@ -92,15 +96,9 @@ def _alike(z: Sizes) -> Sizes:
     """One for all ranks and recipes whose steps of a micro-batch are the same."""
     pp, stage = _AS[z.first, z.last]
     recipe = replace(
-        z.recipe,
-        optimizer="sgd",
-        foreach=True,
-        fused_update=False,
-        paged=False,
-        gradients="fresh",
-        main_gradients="none",
-        buckets="none",
-    )
+        z.recipe, optimizer="sgd", foreach=True, fused_update=False, paged=False, activation_offload=False,
+        gradients="fresh", main_gradients="none", buckets="none",
+    )  # fmt: skip
     return Sizes(replace(z.shape, layers=pp), z.batch, z.seq, recipe, Layout(tp=z.layout.tp, pp=pp), stage)
 
 
@@ -108,7 +106,7 @@ def _alike(z: Sizes) -> Sizes:
 def _recorded(z: Sizes, layers: tuple[str, ...], copies: bool) -> dict[Hashable, Part]:
     tape = Recorder()
     graph = Graph(tape, z.recipe.autocast, copies)
-    result = Model(z, graph, layers).forward()
+    result = MODELS[z.recipe.operations](z, graph, layers).forward()
     tape.mark("loss")
     node, size = result.node, result.bytes
     assert node is not None

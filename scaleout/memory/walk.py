@@ -52,20 +52,20 @@ def transformers_walk(z: Sizes, states: dict[str, int]) -> Tape:
     """The whole step of transformers' modules. Of the layers of a kind between the first and the last, what they leave
     is added in one piece."""
     tape, steps = Tape(), Steps(z)
-    keep, layers = Backward(z, tape).keep, range(z.chunk_layers)
+    keep, layers, offloaded = Backward(z, tape).keep, range(z.chunk_layers), Offloaded(z)
     for kind, size in resting(z, states).items():
         tape.hold(kind, size)
     waiting = (z.in_flight - 1) * steps.kept("activations")
     tape.hold("activations", z.batch_bytes, waiting)
     play(steps["begin"], tape)
-    _layers(steps, "forward", layers, tape, keep)
+    _layers(steps, "forward", layers, tape, keep, offloaded)
     play(steps["end"], tape)
     for i in layers:
         leave(steps.layer("cast", i), tape)
     tape.enter("loss")
     play(steps["loss"], tape, keep)
     tape.enter("block")
-    _layers(steps, "backward", layers[::-1], tape, keep)
+    _layers(steps, "backward", layers[::-1], tape, keep, offloaded)
     tape.enter("embedding")
     play(steps["finish"], tape, keep)
     tape.drop("activations", waiting)
@@ -74,14 +74,46 @@ def transformers_walk(z: Sizes, states: dict[str, int]) -> Tape:
     return tape
 
 
-def _layers(steps: Steps, phase: str, order: range, tape: Tape, keep: Callable[[int], None]) -> None:
+class Offloaded:
+    """Activations that wait in the host's memory, if they do. Copies run beside compute: up to five tensors are still
+    on their way when a forward ends (torchtune, training/_activation_offloading.py, max_fwd_stash_size), taken for the
+    inputs of five checkpointed blocks, or for all of one block; the next block's are back before it begins."""
+
+    def __init__(self, z: Sizes) -> None:
+        self.on = z.recipe.activation_offload
+        self.stay = min(z.chunk_layers, 5 if z.recipe.checkpointing == "full" else 1)
+        self.layers = z.chunk_layers
+
+    @property
+    def present(self) -> int:
+        """Blocks whose activations are there when the backward of the last has run."""
+        return (self.stay if self.on else self.layers) - 1
+
+    def leave(self, tape: Tape, i: int, size: int) -> None:
+        """Block i has run forward, and saved so many bytes."""
+        if self.on and i < self.layers - self.stay:
+            tape.drop("activations", size)
+
+    def back(self, tape: Tape, i: int, size: int) -> None:
+        """The backward of block i begins."""
+        if self.on and i < self.layers - self.stay:
+            tape.hold("activations", size)
+
+
+def _layers(
+    steps: Steps, phase: str, order: range, tape: Tape, keep: Callable[[int], None], offloaded: Offloaded
+) -> None:
     """The layers in this order. Played are the first and the last of each kind; between them bytes grow or shrink by
     the same step, so that the fullest instant is in one of those."""
     inner = dict(enumerate(steps.layers[1:], 1))
     ends = {0, *{kind: i for i, kind in inner.items()}.values(), *{inner[i]: i for i in reversed(inner)}.values()}
     for i in order:
-        part = steps.layer(phase, i)
+        part, saved = steps.layer(phase, i), steps.layer("forward", i).net.get("activations", 0)
+        if phase == "backward":
+            offloaded.back(tape, i, saved)
         play(part, tape, keep) if i in ends else leave(part, tape, keep)
+        if phase == "forward":
+            offloaded.leave(tape, i, saved)
 
 
 def resting(z: Sizes, states: dict[str, int]) -> dict[str, int]:
@@ -103,6 +135,9 @@ def _forward(z: Sizes, tape: Tape) -> None:
     # the last block is walked, for what it has in passing; of full checkpointing its input is there
     walked_bytes = block_bytes if checkpointing != "full" else 0
     tape.hold("activations", z.batch_bytes, z.in_flight * _micro_batch_kept(z) - walked_bytes)
+    offloaded = Offloaded(z)
+    for i in range(z.chunk_layers):
+        offloaded.leave(tape, i, block_bytes)
     tape.hold("weights", copies * (z.chunk_layers - 1))
     if checkpointing == "full":
         cached = z.copies(*z.matrices)
@@ -125,7 +160,8 @@ def _blocks(z: Sizes, backward: Backward) -> None:
         return
     block_gradients = tape.held["gradients"] - gradients_before
     tape.drop("weights", (layers - 2) * copies_kept(z, z.recipe.checkpointing))
-    tape.drop("activations", (layers - 2) * sum(block_kept(z, z.recipe.checkpointing).values()))
+    # those of the first block stay, or come back
+    tape.hold("activations", (1 - Offloaded(z).present) * sum(block_kept(z, z.recipe.checkpointing).values()))
     tape.hold("gradients", (layers - 2) * block_gradients)
     backward.block()
 

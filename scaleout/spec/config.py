@@ -188,6 +188,7 @@ def _fields(values: Values) -> dict[str, Any]:
     if extra:
         raise ValueError(f"{_a(values.kind)} has no experts, and no {extra}")
     features = {name: fields.pop(name) for name in [*fields] if name in Variant.__dataclass_fields__}
+    features["family"] = FAMILIES[values.kind].modules
     features["labels"], bias = _head(values)
     biases = features.get("biases", (*ATTENTION, *MLP, "norm") if fields["bias"] else ())
     if bias or "biases" in features:

@@ -23,11 +23,12 @@ LAYER_TYPES = ("full_attention", "sliding_attention")
 
 class Family(NamedTuple):
     """silent: values of the keys that a config.json may leave out. blocks: the fields of Shape and Variant that its
-    values give, beside sizes. names: its own names of shared keys."""
+    values give, beside sizes. names: its own names of shared keys. modules: `Variant.family`."""
 
     silent: dict[str, Any]
     blocks: Callable[[Config], dict[str, Any]]
     names: Mapping[str, str] = {}
+    modules: str = ""
 
 
 def _flag(config: Config, key: str) -> bool:
@@ -251,29 +252,31 @@ FAMILIES: dict[str, Family] = {
                       _mistral),
     "qwen2": Family(_QWEN | {"num_key_value_heads": 32, "sliding_window": 4096}, _qwen2),
     "qwen3": Family(_QWEN | _NO_BIAS | {"num_key_value_heads": 32, "head_dim": 128, "sliding_window": 4096}, _qwen3),
-    "gemma": Family(_GEMMA | {"num_key_value_heads": 16}, _llama),
-    "gemma2": Family(_GEMMA2 | {"num_key_value_heads": 4}, _gemma2),
-    "gemma3_text": Family(_GEMMA3, _gemma3),
-    "phi3": Family(_ANY | {"max_position_embeddings": 4096, "sliding_window": None}, _mistral),
-    "olmo2": Family(_ANY | _NO_BIAS, _olmo2),
-    "olmo3": Family(_ANY | _NO_BIAS | {"sliding_window": 4096}, _olmo3),
+    "gemma": Family(_GEMMA | {"num_key_value_heads": 16}, _llama, modules="gemma"),
+    "gemma2": Family(_GEMMA2 | {"num_key_value_heads": 4}, _gemma2, modules="gemma"),
+    "gemma3_text": Family(_GEMMA3, _gemma3, modules="gemma"),
+    "phi3": Family(_ANY | {"max_position_embeddings": 4096, "sliding_window": None}, _mistral,
+                   modules="phi3"),
+    "olmo2": Family(_ANY | _NO_BIAS, _olmo2, modules="olmo2"),
+    "olmo3": Family(_ANY | _NO_BIAS | {"sliding_window": 4096}, _olmo3, modules="olmo2"),
     "smollm3": Family(_ANY | _BIAS | {"num_key_value_heads": 4, "max_position_embeddings": 32_768,
                                       "tie_word_embeddings": True, "use_sliding_window": False}, _smollm3),
-    "granite": Family(_ANY | _BIAS, _llama),
-    "glm": Family(_GLM, _glm),
-    "glm4": Family(_GLM, _glm4),
+    "granite": Family(_ANY | _BIAS, _llama, modules="granite"),
+    "glm": Family(_GLM, _glm, modules="glm"),
+    "glm4": Family(_GLM, _glm4, modules="glm"),
     "gpt2": Family(_ANY | {"max_position_embeddings": 1024, "tie_word_embeddings": True, "intermediate_size": None},
                    lambda config: GPT,
                    {"n_layer": "num_hidden_layers", "n_embd": "hidden_size", "n_head": "num_attention_heads",
                     "n_positions": "max_position_embeddings", "n_inner": "intermediate_size"}),
-    "gpt_neox": Family(_ANY | {"attention_bias": True, "use_parallel_residual": True}, _gpt_neox),
+    "gpt_neox": Family(_ANY | {"attention_bias": True, "use_parallel_residual": True}, _gpt_neox,
+                       modules="gpt_neox"),
     "opt": Family(_ANY | {"tie_word_embeddings": True, "do_layer_norm_before": True, "_remove_final_layer_norm": False,
                           "layer_norm_elementwise_affine": True, "word_embed_proj_dim": None, "enable_bias": True},
-                  _opt, {"ffn_dim": "intermediate_size"}),
+                  _opt, {"ffn_dim": "intermediate_size"}, "opt"),
     "falcon": Family(_ANY | {"tie_word_embeddings": True, "alibi": False, "new_decoder_architecture": False,
                              "multi_query": True, "parallel_attn": True, "bias": False, "num_kv_heads": None,
                              "num_ln_in_parallel_attn": None, "intermediate_size": None},
-                     _falcon, {"ffn_hidden_size": "intermediate_size"}),
+                     _falcon, {"ffn_hidden_size": "intermediate_size"}, "falcon"),
     "mixtral": Family(_ANY | {"num_key_value_heads": 8, "sliding_window": None, "num_local_experts": 8,
                               "num_experts_per_tok": 2, "max_position_embeddings": 131_072}, _mixtral),
     "qwen2_moe": Family(_QWEN | _QWEN_MOE | {"num_key_value_heads": 16, "qkv_bias": True, "sliding_window": 4096},

@@ -18,7 +18,7 @@ CHOICES = {
     "main_gradients": ("none", "instead", "beside"),
     "buckets": ("none", "beside", "views"),
     "loss": ("eager", "fused", "chunked", "chunked-logits"),
-    "operations": ("book", "transformers"),
+    "operations": ("book", "transformers", "liger", "lit-gpt"),
 }
 
 # Matrices of a block that adapters stand beside, by what `adapter_targets` calls them. "all" is PEFT's "all-linear",
@@ -29,7 +29,7 @@ TARGETS = {
     "mlp": ("gate", "up", "down"),
 }
 MATRICES = TARGETS["all"]
-FLAGS = ("foreach", "fused_update", "paged", "activation_offload", "double_quantization", "inputs_kept")
+FLAGS = ("foreach", "fused_update", "paged", "activation_offload", "compiled", "double_quantization", "inputs_kept")
 
 # Bytes for one number of each role: stored weight, fp32 master copy, stored gradient, what a matrix product reads
 # and writes, the residual stream. Autocast leaves the stream in fp32 because the embedding and the norms are fp32.
@@ -55,6 +55,8 @@ class Recipe:
     attention: "sdpa" (fused) or "naive". dropout: probability. checkpointing: "none", "selective" (recompute the
         attention core), "full" (recompute each block). activation_offload: what is saved for the backward waits in the
         host's memory, and comes back when its block needs it (torchtune's enable_activation_offloading).
+    compiled: by torch.compile, whose partitioner keeps what matmuls and attention read and make, and makes again what
+        is quick to make: of the book's operations a gate's activation, casts and copies, and the loss's log-softmax.
     gradients: "fresh" (zero_grad sets them to None), "kept" (accumulation: there all the time), or "released" (each is
         used for its update as soon as it is there, and freed: torchtune's optimizer_in_bwd).
     buckets: DDP's, which have a place for every gradient and are there all the time: "beside" the gradients, a second
@@ -67,7 +69,9 @@ class Recipe:
         as flash-attn's CrossEntropyLoss), or with the head in it, a chunk of tokens at a time ("chunked": as
         torch.nn.functional.linear_cross_entropy and Liger's, which make the gradients in the forward).
     operations: whose modules the model has: the "book"'s, whose norms and activations save what one kernel needs, or
-        those of Hugging Face's "transformers", in which they are several operations (memory/transformers.py).
+        those of Hugging Face's "transformers", in which they are several operations (memory/transformers.py);
+        the same with "liger"'s kernels (use_liger_kernel, with loss "chunked"); or "lit-gpt"'s, whose head is in 4 bits
+        too under "qlora".
     adapter: "none", "lora" (arXiv 2106.09685) or "qlora" (arXiv 2305.14314), of adapter_rank and with adapter_dropout,
         beside adapter_targets: "all" matrices of the blocks, those of "attention" or of the "mlp", or names joined by
         "+" ("q+v"). adapter_dtype: of the adapters' weights, as `precision` stores weights ("weight") or "fp32" (PEFT's
@@ -88,6 +92,7 @@ class Recipe:
     dropout: float = 0.0
     checkpointing: str = "none"
     activation_offload: bool = False
+    compiled: bool = False
     gradients: str = "fresh"
     adapter: str = "none"
     adapter_rank: int = 16

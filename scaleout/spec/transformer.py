@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from scaleout.spec import checks
@@ -225,9 +225,9 @@ def check_priced(shape: Shape) -> None:
 
 def plain(shape: Shape) -> Shape:
     """The shape, if its blocks are GPT's or Llama's, as those of the book's own Transformer. ValueError for others."""
-    if shape.variant:
+    if replace(shape.features, family="") != LIKE_LLAMA:
         raise ValueError("the book's Transformer has the blocks of GPT and Llama: use a shape without a variant")
-    return shape
+    return replace(shape, variant=None)
 
 
 def unpriced(shape: Shape) -> tuple[str, ...]:

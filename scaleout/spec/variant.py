@@ -11,6 +11,7 @@ from scaleout.spec import checks
 # (Falcon 7B, arXiv 2311.16867).
 NORMS = {"before": 2, "after": 2, "around": 4, "shared": 1}
 QK_NORMS = ("none", "head", "whole")
+MODULES = ("", "granite", "gemma", "phi3", "olmo2", "glm", "gpt_neox", "opt", "falcon")
 CAPS = ("scores", "logits")
 ATTENTION, MLP = ("q", "k", "v", "out"), ("up", "gate", "down")
 BIASED = (*ATTENTION, "q down", "q up", "kv down", "kv up", *MLP, "router", "norm", "head")
@@ -76,6 +77,8 @@ class Variant:
     position_offset: rows of the table of learned positions before that of the first token (2 in OPT). labels: outputs
         of a head that is not the vocabulary's, 0 for a model without one.
     experts, latent: in place of a dense MLP, and of queries, keys and values from the stream.
+    family: whose modules of transformers the model has, where their operations are not Llama's or GPT-2's
+        (memory/transformers.py).
 
     Raises ValueError, in one line, for what cannot be.
     """
@@ -92,11 +95,13 @@ class Variant:
     labels: int | None = None
     experts: Experts | None = None
     latent: Latent | None = None
+    family: str = ""
 
     def __post_init__(self) -> None:
         _tuples(self)
         checks.one_of("norms", self.norms, tuple(NORMS))
         checks.one_of("qk_norm", self.qk_norm, QK_NORMS)
+        checks.one_of("family", self.family, MODULES)
         for name in ("parallel", "sinks"):
             checks.flag(name, getattr(self, name))
         for bias in self.biases or ():

@@ -32,6 +32,8 @@ def recipes(count: int = 40) -> list[Recipe]:
             chosen["main_gradients"] = "none"
         if chosen["attention"] != "sdpa":
             chosen["operations"] = "book"
+        if chosen["main_gradients"] != "none" or chosen["buckets"] != "none":
+            chosen["gradients"] = "fresh" if chosen["gradients"] == "released" else chosen["gradients"]
         out.append(Recipe(**chosen, foreach=dice.random() < 0.5, dropout=dice.choice((0.0, 0.1))))
     return out
 
