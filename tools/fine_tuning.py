@@ -1,6 +1,6 @@
 """Published fine-tuning runs as jobs: the seconds and bytes that were measured, and the job to predict them of.
 
-Rows are in tests/published/fine_tuning_runs.json. What a job of this book cannot say is in `left_out` of its run.
+Rows are in tests/published/fine_tuning_runs.json.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from dataclasses import dataclass, replace
 
 import measured
 
+from scaleout.memory.job import fullest
+from scaleout.memory.states import paged_bytes
 from scaleout.spec.devices import DEVICES
 from scaleout.spec.frameworks import trained
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
-from scaleout.spec.program import PROGRAMS
+from scaleout.spec.program import PROGRAMS, Program
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.replicas import Replicas
 from scaleout.spec.topology import cluster
@@ -22,6 +24,8 @@ from scaleout.spec.transformer import Shape
 
 FILE = measured.PUBLISHED / "fine_tuning_runs.json"
 GIB = 2**30
+# Hugging Face's models with Triton's norms and rotary positions: as many kernels as a block of fused ones has.
+FUSED = replace(PROGRAMS["huggingface"], fused=True, kernels=PROGRAMS["compiled"].kernels)
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,32 @@ class Run:
     @property
     def memory_bytes(self) -> float | None:
         return None if self.values["gib"] is None else self.values["gib"] * GIB
+
+
+def peak(run: Run) -> int:
+    """What torch allocates at the fullest moment, as the account has it. States of an optimizer that CUDA pages are not
+    torch's (bitsandbytes asks CUDA for managed memory)."""
+    return fullest(run.job).peak_bytes - paged_bytes(run.shape, run.job.recipe, run.job.layout)
+
+
+def of_2024(run: Run) -> dict[str, int]:
+    """Bytes by moment that transformers 4.45 and FSDP 1 keep and what the account stands for does not.
+
+    loss: transformers made fp32 logits and a copy of those that have a label (modeling_llama.py), whatever kernel read
+    them; the account has 16-bit logits and their gradient. block: where no weight is trained, a re-entrant checkpoint
+    under FSDP 1 leaves each block its input's gradient until the backward ends (tests/memory/test_fsdp1.py).
+    """
+    values, shape = run.values, run.shape
+    tokens = values["batch"] * values["seq"]
+    widened = tokens * shape.vocab * 4 if values["loss"] == "fused" else 0
+    left = shape.layers * tokens * shape.hidden * 2 if values["zero"] == 3 and values["method"] != "full" else 0
+    return {"loss": widened, "block": left}
+
+
+def peak_of_2024(run: Run) -> int:
+    """The peak with these, of a run with transformers' modules."""
+    more = of_2024(run)
+    return max(sum(kinds.values()) + more.get(moment, 0) for moment, kinds in fullest(run.job).moments.items())
 
 
 def runs() -> list[Run]:
@@ -102,10 +132,16 @@ def job(values: dict, model: Shape) -> Job:
         cluster(gpus // each, each, link(values), "ib-ndr"),
         values["batch"],
         layout,
-        trained(PROGRAMS[values["program"]], layout, recipe(values)),
-        PROGRAMS[values["program"]],
+        trained(program(values), layout, recipe(values)),
+        program(values),
         Replicas(wrap="block") if sharded else Replicas(),
     )
+
+
+def program(values: dict) -> Program:
+    """What runs a row: Hugging Face's models with fused kernels where it says so, or its program as it is."""
+    plain = PROGRAMS[values["program"]]
+    return FUSED if plain.name == "huggingface" and values["kernels"].startswith("fused") else plain
 
 
 def link(values: dict) -> str:
@@ -117,6 +153,7 @@ def recipe(values: dict) -> Recipe:
     """How a row trains. `adapters` of its series are among the values."""
     adapter, adapters = {"full": "none"}.get(values["method"], values["method"]), values["adapters"]
     torchtune, offload = values["series"] == "torchtune", values.get("offload")
+    theirs = values["program"] == "huggingface"
     return Recipe(
         values["precision"],
         optimizer=values["optimizer"],
@@ -133,7 +170,7 @@ def recipe(values: dict) -> Recipe:
         adapter_dtype=adapters["dtype"],
         unquantized="fp32" if values["kernels"] == "kbit" else "compute",
         inputs_kept=adapters["inputs_kept"],
-        main_gradients="instead" if values["precision"] == "bf16-master" else "none",
+        main_gradients="instead" if values["precision"] == "bf16-master" and not theirs else "none",
         loss={"sliced": "chunked-logits"}.get(values["loss"], values["loss"]),
-        operations="transformers" if values["program"] == "huggingface" else "book",
+        operations="transformers" if theirs else "book",
     )

@@ -2,8 +2,9 @@
 
     python tools/judge_fine_tuning.py
 
-Seconds and memory are those of the model and the account as they stand; `calculators` has the bytes that public
-calculators say (tools/calculators.py), in GiB, null where one has no answer. A row that is refused has null.
+Seconds and memory are those of the model and the account as they stand, and `of_2024_gib` the account's with what
+IBM's programs kept in 2024 (tools/fine_tuning.py). The last columns are what public calculators say
+(tools/calculators.py), in GiB, null where one has no answer. A row that is refused has null.
 """
 
 from __future__ import annotations
@@ -11,19 +12,19 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import calculators
 import fine_tuning
 import measured
 
-from scaleout.memory.job import fullest
 from scaleout.spec.transformer import total_parameters
 from scaleout.timing.job import step
 
 OUT = measured.PUBLISHED / "fine_tuning_judged.json"
 COLUMNS = ("series", "model", "parameters", "device", "gpus", "program", "method", "kernels", "loss", "checkpointing",
            "batch", "tokens", "memory", "measured_seconds", "predicted_seconds", "measured_gib", "predicted_gib",
-           *calculators.CALCULATORS)  # fmt: skip
+           "of_2024_gib", *calculators.CALCULATORS)  # fmt: skip
 
 
 def judged(run: fine_tuning.Run) -> list:
@@ -40,6 +41,7 @@ def judged(run: fine_tuning.Run) -> list:
         values["zero"] == 3,
         values["optimizer"] == "adamw-8bit",
     )
+    memory = (fine_tuning.peak, values["gib"]), (fine_tuning.peak_of_2024, values["series"].startswith("fms"))
     answers = [calculate(asked) if values["gib"] else None for calculate in calculators.CALCULATORS.values()]
     return [
         *(values[name] for name in ("series", "model")),
@@ -53,7 +55,7 @@ def judged(run: fine_tuning.Run) -> list:
         run.seconds,
         _three(priced(lambda: step(run.job).seconds)),
         values["gib"],
-        _three(_gib(priced(lambda: fullest(run.job).peak_bytes)) if values["gib"] else None),
+        *(_three(_gib(priced(partial(ask, run)) if asked_of else None)) for ask, asked_of in memory),
         *(_three(_gib(answer)) for answer in answers),
     ]
 

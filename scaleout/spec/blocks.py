@@ -67,9 +67,13 @@ def window_of(shape: Shape, layer: int) -> int | None:
     return None if layer in features.global_layers else features.window
 
 
-@lru_cache(maxsize=256)
 def kinds(shape: Shape) -> tuple[Kind, ...]:
     """The kinds of a model's layers, the most frequent first."""
+    return (Kind(shape.layers),) if shape.variant is None else _kinds(shape)
+
+
+@lru_cache(maxsize=256)
+def _kinds(shape: Shape) -> tuple[Kind, ...]:
     counts = Counter((window_of(shape, layer), has_experts(shape, layer)) for layer in range(shape.layers))
     return tuple(Kind(layers, *kind) for kind, layers in counts.most_common())
 
@@ -145,10 +149,14 @@ def layers_parameters(shape: Shape, tp: int = 1) -> int:
     return total
 
 
-@lru_cache(maxsize=256)
 def dense(shape: Shape) -> Shape:
     """A model whose activations and their communication are those of a model with experts or latent attention: an MLP
     as wide as all experts that a token passes through, and heads of their own keys and values."""
+    return shape if shape.variant is None else _dense(shape)
+
+
+@lru_cache(maxsize=256)
+def _dense(shape: Shape) -> Shape:
     features = shape.features
     experts, latent = features.experts, features.latent
     changes: dict = {}

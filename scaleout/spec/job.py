@@ -194,6 +194,9 @@ class Job:
         ]
         if self.recipe.checkpointing != "none":
             phrases.append(f"{self.recipe.checkpointing} recomputation")
+        if self.recipe.adapter != "none":
+            name = {"lora": "LoRA", "qlora": "QLoRA"}[self.recipe.adapter]
+            phrases.append(f"{name} of rank {self.recipe.adapter_rank}")
         return "; ".join(phrases)
 
     def to_json(self) -> str:

@@ -22,7 +22,7 @@ from scaleout.spec.job import Job
 from scaleout.spec.layout import keeps_keys
 from scaleout.timing import passes
 from scaleout.timing.machine import Machine
-from scaleout.timing.products import products
+from scaleout.timing.products import core_seconds, products
 
 LAST = {"attention": "out", "mlp": "down"}  # of each half the matrix that gives the sum
 
@@ -214,7 +214,7 @@ def operations(job: Job, rank: Machine) -> Operations:
         for join in cut.joins:
             if join.half == half and join.forward:
                 exposed[half, join.at] = _exposed(job, rank, join, "forward", _hiding(forward, last))[0]
-    return Operations(seconds, _core(job, rank, cut, kind)[0], exposed)
+    return Operations(seconds, core_seconds(job, rank, cut, kind)[0], exposed)
 
 
 def _hiding(seconds: dict[str, float], last: str) -> dict[str, float]:
@@ -231,7 +231,7 @@ def _half(
     """(forward, backward, seconds of the weights' gradients, seconds by matrix) of attention or of the MLP."""
     rates = rank.rates
     times_of = products(job, rank, cut, half, kind, first_layer)
-    core = _core(job, rank, cut, kind) if half == "attention" else ((0.0, 0.0), (0.0, 0.0))
+    core = core_seconds(job, rank, cut, kind) if half == "attention" else ((0.0, 0.0), (0.0, 0.0))
     kernels, small = passes.launches(job, half, kind), passes.small_launches(job, half, kind)
     last = list(times_of)[-1]
     hiding = _hiding({name: times[0] for name, times in times_of.items()}, last)
@@ -261,34 +261,6 @@ def _half(
         for name, times in times_of.items()
     )
     return phases[0], phases[1], weights, matrices
-
-
-def _core(job: Job, rank: Machine, cut: tensor.Block, kind: Kind) -> tuple[tuple[float, float], tuple[float, float]]:
-    """((seconds, bytes moved) forward, and backward) of attention between q, k, v and out; queries of a part of a
-    sequence attend to the keys of all cp parts."""
-    cp, rates, latent = job.layout.cp, rank.rates, job.shape.features.latent
-    head = latent.nope + latent.rope if latent else job.shape.d
-    flops = 2 * cut.scores * (head + (latent.value if latent else head))
-    if job.recipe.attention == "sdpa":
-        heads = cut.scores / (job.seq // cp) ** 2 / cp  # of whole sequences
-        share = attended(job.seq, kind.window)
-        masked = (share < 1 or bool(latent)) and not job.program.windows
-        if masked and share < 1:  # a mask says what counts, and all scores are computed, the later tokens' too
-            share = 2.0
-        capped = "scores" in job.shape.features.caps
-        forward, backward = rates.attention(cp * flops, job.seq, head, heads, share, masked=masked, capped=capped)
-        return (forward, 0.0), (backward, 0.0)
-    size = cut.scores * job.recipe.width("compute")
-    forward_passes, backward_passes = passes.scores(job)
-    product = flops / rates.matmul_flop_per_s
-    return (product, forward_passes * size), (2 * product, backward_passes * size)
-
-
-def attended(seq: int, window: int | None) -> float:
-    """Share of the scores below the diagonal that a window leaves: each of seq tokens attends to at most `window`."""
-    if window is None or window >= seq:
-        return 1.0
-    return 1 - (1 - window / seq) ** 2
 
 
 # --- communication --------------------------------------------------------------------------------------------------

@@ -108,6 +108,8 @@ def _experts(job: Job, phase: int) -> float:
 def adapters(job: Job, half: str, phase: int, kind: Kind) -> float:
     """Of low-rank adapters: their inputs and outputs; of weights in 4 bits, which are made 16 before each product."""
     recipe, width, tp = job.recipe, job.recipe.width("compute"), job.layout.tp
+    if recipe.adapter == "none":
+        return 0.0
     total = 0.0
     for matrix in adapted(job.shape, recipe, kind.experts, tp):
         if matrix.half == half:
@@ -173,6 +175,8 @@ def small_launches(job: Job, half: str, kind: Kind) -> int:
     """Kernels of adapters and of weights in 4 bits in a half's forward, beside multiplications: they stand among larger
     ones."""
     recipe, args = job.recipe, (job.shape, job.recipe, kind.experts, job.layout.tp)
+    if recipe.adapter == "none":
+        return 0
     wrapped, packed = (sum(m.half == half for m in of(*args)) for of in (adapted, stored_in_4_bits))
     casts = 2 * (recipe.adapter_bytes > recipe.width("compute") and not recipe.autocast)
     return wrapped * (ADAPTER_KERNELS + casts + bool(recipe.adapter_dropout)) + packed * (1 + NF4_KERNELS)

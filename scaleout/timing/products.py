@@ -1,4 +1,4 @@
-"""Seconds of a layer's matrix multiplications on one rank, by matrix: dense, of experts, beside low-rank adapters.
+"""Seconds of a layer's matrix multiplications on one rank, by matrix, and of the attention between them.
 
 Matrices that read the same input are one multiplication where the program has them as one. Experts are one grouped
 kernel, in which each expert multiplies its tokens: a router without imbalance gives each as many, tokens x active /
@@ -15,6 +15,7 @@ from scaleout.spec.adapters import adapted
 from scaleout.spec.blocks import Kind, matrices
 from scaleout.spec.job import Job
 from scaleout.timing.machine import Machine
+from scaleout.timing.passes import scores
 from scaleout.timing.rates import Rates
 
 NAMES = {"attention": ("q", "k", "v", "out"), "mlp": ("gate", "up", "down")}
@@ -39,12 +40,13 @@ def products(
     multiplication each have their share of its columns. first: the layer's input needs no gradient, as nothing before
     it is trained."""
     seconds, width = {}, job.recipe.width("compute")
-    small = {matrix.name for matrix in adapted(job.shape, job.recipe, kind.experts, job.layout.tp)}
+    adapts = job.recipe.adapter != "none"
+    small = {m.name for m in adapted(job.shape, job.recipe, kind.experts, job.layout.tp)} if adapts else set()
     for group in _groups(job, cut, half, kind):
         size = group.rows, sum(group.columns), group.depth, width, group.experts
         forward, (backward, weights) = rank.rates.matmul(*size), rank.rates.backward(*size)
         free = first and group.reads == "attention input"
-        if job.recipe.adapter != "none":
+        if adapts:
             forward, backward, weights = forward, 0.0 if free else backward - weights, 0.0
         columns = sum(n for name, n in zip(group.names, group.columns, strict=True) if name in small)
         if columns:
@@ -102,3 +104,34 @@ def _joined(each: list[Group], projections: bool) -> list[Group]:
         else:
             groups.append(one)
     return groups
+
+
+# --- attention between the matrices -----------------------------------------------------------------------------------
+
+
+def core_seconds(job: Job, rank: Machine, cut: Block, kind: Kind) -> tuple[tuple[float, float], tuple[float, float]]:
+    """((seconds, bytes moved) forward, and backward) of attention between q, k, v and out; queries of a part of a
+    sequence attend to the keys of all cp parts."""
+    cp, rates, latent = job.layout.cp, rank.rates, job.shape.features.latent
+    head = latent.nope + latent.rope if latent else job.shape.d
+    flops = 2 * cut.scores * (head + (latent.value if latent else head))
+    if job.recipe.attention != "naive":
+        heads = cut.scores / (job.seq // cp) ** 2 / cp  # of whole sequences
+        share = attended(job.seq, kind.window)
+        masked = (share < 1 or bool(latent)) and not job.program.windows
+        if masked and share < 1:  # a mask says what counts, and all scores are computed, the later tokens' too
+            share = 2.0
+        capped = "scores" in job.shape.features.caps
+        forward, backward = rates.attention(cp * flops, job.seq, head, heads, share, masked=masked, capped=capped)
+        return (forward, 0.0), (backward, 0.0)
+    size = cut.scores * job.recipe.width("compute")
+    forward_passes, backward_passes = scores(job)
+    product = flops / rates.matmul_flop_per_s
+    return (product, forward_passes * size), (2 * product, backward_passes * size)
+
+
+def attended(seq: int, window: int | None) -> float:
+    """Share of the scores below the diagonal that a window leaves: each of seq tokens attends to at most `window`."""
+    if window is None or window >= seq:
+        return 1.0
+    return 1 - (1 - window / seq) ** 2

@@ -130,6 +130,13 @@ def test_accelerate_trains_fp32_weights_under_autocast_and_reduces_shards_in_bf1
         assert f"--mixed-precision {said}" in accelerate(whole.other(precision=precision))
 
 
+def test_transformers_compiles_by_an_option_of_the_trainer():
+    eager = hugging(Layout(dp=8, zero=3))
+    compiled = replace(eager, program=PROGRAMS["huggingface-compiled"])
+    assert set(lines(compiled)) - set(lines(eager)) == {"--torch_compile true"} and refusal(compiled) == ""
+    assert trained(compiled.program, compiled.layout, eager.recipe) == eager.recipe
+
+
 @each([("megatron", "bf16-master"), ("compiled", "bf16-master"), ("huggingface", "fp32"), ("huggingface", "bf16")])
 def test_of_other_programs_and_precisions_the_recipe_stays(program, precision):
     recipe = Recipe(precision, main_gradients="instead" if precision == "bf16-master" else "none")

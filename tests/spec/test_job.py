@@ -64,6 +64,8 @@ def test_a_job_in_words():
         "Megatron-LM with Transformer Engine; full recomputation"
     )
     assert "GB; one rank; ZeRO 0" in str(SEVEN.other(cluster=cluster(1, 1), zero=0))
+    tuned = SEVEN.other(adapter="qlora", adapter_rank=64, checkpointing="full")
+    assert str(tuned).endswith("full recomputation; QLoRA of rank 64")
 
 
 @pytest.mark.parametrize("job", [*JOBS, SEVEN.other(zero=3, shards=4, wrap="layer")])
