@@ -35,7 +35,7 @@ PROGRAMS = {"hf": "huggingface", "torchtitan": "compiled"} | {name: name for nam
 LONGEST = 8192  # tokens of a sequence, where nobody says how many
 TUNED = 2048  # the same of fine-tuning
 PER_GPU = 8  # sequences of a step per GPU, where nobody says how many
-TUNERS = {"hf": "huggingface", "torchtune": "compiled"} | {name: name for name in finetune.RUNS}
+TUNERS = {"hf": "huggingface", "torchtune": "eager"} | {name: name for name in finetune.RUNS}
 RANK = 16  # of adapters, where nobody says which
 V = TypeVar("V")
 

@@ -41,7 +41,7 @@ def best(*argv):
 
 @pytest.mark.parametrize(
     "argv",
-    [QLORA, NODE, (*QLORA, "--layout", "offload"), (*NODE, "--optimizer", "adamw-8bit", "--program", "torchtune")],
+    [QLORA, NODE, (*QLORA, "--layout", "offload"), (*NODE, "--optimizer", "adamw-8bit", "--program", "liger")],
 )
 def test_the_figures_are_the_doors(argv):
     with contextlib.redirect_stdout(io.StringIO()) as out:

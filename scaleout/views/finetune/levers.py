@@ -22,7 +22,7 @@ def savers(setting: Setting) -> dict[str, dict]:
     every: dict[str, dict] = {
         "micro-batch 1": {"batch": 1},
         "activation checkpointing": {"checkpointing": "full"},
-        "the loss in chunks": {"loss": "chunked"},
+        "the loss in chunks": {"loss": "chunked"} if setting.program != "liger" else {},
         "AdamW in 8 bits": {"optimizer": "adamw-8bit"} if setting.optimizer == "adamw" else {},
         "LoRA": {"method": "lora"} if setting.method == "full" else {},
         "QLoRA": {"method": "qlora"},
@@ -43,7 +43,8 @@ def speeders(setting: Setting) -> dict[str, dict]:
         "LoRA": {"method": "lora"} if setting.method == "qlora" else {},
         "DDP": {"layout": "ddp"} if setting.gpus > 1 or setting.layout == "offload" else {},
         "FSDP": {"layout": "fsdp"} if setting.gpus > 1 and setting.layout == "offload" else {},
-        "torch.compile": {"program": "compiled"},
+        "Liger's kernels": {"program": "liger"} if setting.program == "huggingface" else {},
+        "torch.compile": {"program": "compiled"} if setting.program == "eager" else {},
     }.items() if _is_one(setting, change)}  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -32,7 +32,14 @@ RANKS = (4, 8, 16, 32, 64, 128, 256)
 PASSES = (1, 2, 4, 8, 16, 32)  # micro-batches of a step on each GPU
 LAYOUTS = {"ddp": "a copy on each (DDP)", "fsdp": "sharded (FSDP)", "offload": "FSDP, offloaded to CPU"}
 PRECISIONS = {"bf16": "all in bf16", "autocast-bf16": "fp32, autocast to bf16"}
-RUNS = {"huggingface": "Hugging Face", "compiled": "torch.compile", "eager": "eager torch"}
+RUNS = {"huggingface": "Hugging Face", "liger": "Hugging Face with Liger", "compiled": "torchtune, compiled",
+        "eager": "torchtune"}  # fmt: skip
+OPERATIONS = {
+    "huggingface": "transformers",
+    "liger": "liger",
+}  # of the recipe; of torchtune the book's, which are alike
+# Liger's kernels make norms, rotary positions and activations one each: as many as a block of fused ones has.
+LIGER = replace(PROGRAMS["huggingface"], fused=True, kernels=PROGRAMS["compiled"].kernels)
 PAGED = "paged-"  # begins the names of bitsandbytes' optimizers whose states CUDA moves to the host when it must
 OPTIMIZERS = {"adamw": "AdamW", "adamw-8bit": "AdamW, 8 bits", "paged-adamw-8bit": "AdamW, 8 bits, paged",
               "adafactor": "Adafactor", "lion": "Lion", "lion-8bit": "Lion, 8 bits", "muon": "Muon",
@@ -125,7 +132,7 @@ class Setting(base.Setting, remembered=512):
     def recipe(self) -> Recipe:
         """As transformers' Trainer with PEFT, or torchtune, trains it. PEFT has fp32 adapters under autocast, a base
         in 16 bits (autocast_adapter_dtype); torchtune, and FSDP, whose shards are of one dtype, have both in bf16."""
-        theirs, precision = self.program == "huggingface", self.precision
+        theirs, precision = self.program in OPERATIONS, self.precision
         if self.adapter != "none":
             precision = "autocast-bf16" if theirs and not self.sharded else "bf16"
         optimizer = self.optimizer.removeprefix(PAGED)
@@ -141,12 +148,14 @@ class Setting(base.Setting, remembered=512):
             adapter_rank=self.rank,
             adapter_targets=self.targets,
             unquantized=self.unquantized,
-            loss=self.loss,
-            operations="transformers" if theirs else "book",
+            loss="chunked" if self.program == "liger" else self.loss,
+            operations=OPERATIONS.get(self.program, "book"),
+            compiled=self.program == "compiled",
             buckets="beside" if self.gpus > 1 and not self.sharded else "none",
         )
         if self.sharded and precision == "autocast-bf16":  # as Accelerate has it
-            return frameworks.trained(PROGRAMS["huggingface"], Layout(dp=self.gpus, zero=3), recipe)
+            trained = frameworks.trained(PROGRAMS["huggingface"], Layout(dp=self.gpus, zero=3), recipe)
+            return replace(trained, operations=recipe.operations)
         return recipe
 
     @property
@@ -157,10 +166,8 @@ class Setting(base.Setting, remembered=512):
     def job(self) -> Job:
         layout = Layout(dp=self.gpus, zero=3 if self.sharded else 0, micro_batches=self.passes)
         replicas = Replicas(offload="parameters" if self.layout == "offload" else "none")
-        nodes = cluster(1, self.gpus, self.card.link)
-        return Job(
-            self.shape, self.tokens, self.card, nodes, self.batch, layout, self.recipe, PROGRAMS[self.program], replicas
-        )
+        nodes, program = cluster(1, self.gpus, self.card.link), PROGRAMS.get(self.program, LIGER)
+        return Job(self.shape, self.tokens, self.card, nodes, self.batch, layout, self.recipe, program, replicas)
 
     @property
     def left_out(self) -> tuple[str, ...]:

@@ -51,6 +51,8 @@ def advice(setting: Setting) -> str:
 def notes(setting: Setting, pasted: bool) -> dict:
     """What is said of controls that do not act on what is chosen."""
     found = {"model": {"off": "config.json gives the model: empty its box"}} if pasted else {}
+    if setting.program == "liger":
+        found["loss"] = {"off": "Liger makes the loss in chunks"}
     only = {"precision": ("full",), "rank": ("lora", "qlora"), "targets": ("lora", "qlora"), "unquantized": ("qlora",)}
     for name, methods in only.items():
         if setting.method not in methods:
