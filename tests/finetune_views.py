@@ -15,7 +15,7 @@ def holds(params, values, result):
     assert sum(values["by_kind_gb"].values()) == pytest.approx(values["peak_gb"], rel=1e-12)
     by_method = values["by_method_gb"]
     assert by_method[params["method"]] == values["peak_gb"] and set(by_method) == set(METHODS)
-    assert by_method["qlora"] <= 1.05 * by_method["lora"]
+    assert by_method["qlora"] <= 1.05 * by_method["lora"] or params["unquantized"] == "fp32"
     longest = list(values["longest"].values())
     assert longest == sorted(longest, reverse=True), "a larger micro-batch fits no longer sequence"
     assert (values["largest_batch"] >= params["batch"]) is values["fits"]

@@ -168,7 +168,11 @@ def tuned(o: Namespace, method: str) -> tuple[finetune.Setting, int, dict[str, t
     }  # fmt: skip
     for name, table in (("optimizer", finetune.OPTIMIZERS), ("precision", finetune.PRECISIONS)):
         named(name, values[name], table)
-    return finetune.Setting.of(values), sequences, free, unread
+    setting = finetune.Setting.of(values)
+    some = {"q", "k", "v"} & set(setting.recipe.targets)
+    if setting.fused and len(some) in (1, 2):
+        raise ValueError("its q, k and v are one matrix, which is adapted whole: use targets all, attention or q+k+v")
+    return setting, sequences, free, unread
 
 
 def free_values(o: Namespace, sequences: int) -> dict[str, tuple]:

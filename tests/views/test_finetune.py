@@ -206,6 +206,15 @@ def test_what_is_not_priced_is_no_lever():
         assert "\n" not in str(refused.value)
 
 
+def test_one_matrix_of_q_k_and_v_is_adapted_whole():
+    phi = {"model": "phi-4", "device": "h200", "method": "lora", "targets": "q+v"}
+    assert (
+        setting(**phi).recipe.adapter_targets == "q+k+v" and "one matrix" in shown(**phi)["levers"]["targets"]["note"]
+    )
+    assert setting(**phi, program="eager").recipe.adapter_targets == "q+v"
+    assert not setting(targets="q+v", method="lora").fused
+
+
 def test_controls_of_another_method_say_so():
     notes = {method: set(shown(method=method)["levers"]) for method in METHODS}
     assert notes["full"] == {"rank", "targets", "unquantized"}

@@ -110,6 +110,9 @@ def _values(setting: Setting) -> dict:
         "moment": setting.account.peak_moment,
         "by_kind_gb": {kind: size / 1e9 for kind, size in setting.account.peak.items()},
         "by_method_gb": {method: one.peak / 1e9 for method, one in setting.methods.items()},
+        "host_by_method_gb": {
+            method: sum(one.account.host.values()) / 1e9 for method, one in setting.methods.items()
+        },
         "seq": setting.tokens,
         "largest_batch": setting.largest,
         "longest": {str(batch): max((cell.seq for cell in fitting if cell.batch == batch), default=0)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from scaleout.memory import allocator
 from scaleout.memory import job as memory
 from scaleout.memory.accounts import Account
+from scaleout.memory.transformers import MODULES
 from scaleout.spec import frameworks
 from scaleout.spec.devices import DEVICES, Device
 from scaleout.spec.job import Job
@@ -146,7 +147,7 @@ class Setting(base.Setting, remembered=512):
             checkpointing=self.checkpointing,
             adapter=self.adapter,
             adapter_rank=self.rank,
-            adapter_targets=self.targets,
+            adapter_targets="q+k+v" if self.targets == "q+v" and self.fused else self.targets,
             unquantized=self.unquantized,
             loss="chunked" if self.program == "liger" else self.loss,
             operations=OPERATIONS.get(self.program, "book"),
@@ -157,6 +158,12 @@ class Setting(base.Setting, remembered=512):
             trained = frameworks.trained(PROGRAMS["huggingface"], Layout(dp=self.gpus, zero=3), recipe)
             return replace(trained, operations=recipe.operations)
         return recipe
+
+    @property
+    def fused(self) -> bool:
+        """Whether q, k and v are one matrix in the program's modules, which an adapter stands beside as a whole."""
+        modules = MODULES.get(self.shape.features.family)
+        return self.program in OPERATIONS and modules is not None and bool(modules.qkv)
 
     @property
     def paged(self) -> bool:

@@ -53,6 +53,8 @@ def notes(setting: Setting, pasted: bool) -> dict:
     found = {"model": {"off": "config.json gives the model: empty its box"}} if pasted else {}
     if setting.program == "liger":
         found["loss"] = {"off": "Liger makes the loss in chunks"}
+    if setting.fused and setting.targets == "q+v" and setting.method != "full":
+        found["targets"] = {"note": "q, k and v are one matrix here, which is adapted whole"}
     only = {"precision": ("full",), "rank": ("lora", "qlora"), "targets": ("lora", "qlora"), "unquantized": ("qlora",)}
     for name, methods in only.items():
         if setting.method not in methods:
