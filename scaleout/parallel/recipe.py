@@ -51,13 +51,16 @@ def default_dtype(dtype: torch.dtype):
 
 
 def make_optimizer(parameters: list[nn.Parameter], recipe: Recipe, rate: float) -> torch.optim.Optimizer:
-    """The recipe's optimizer. Raises ValueError for adamw-8bit, which torch does not have."""
+    """The recipe's optimizer. Raises ValueError for those of bitsandbytes, and for others that are not built here."""
     if recipe.optimizer == "adamw":
-        return torch.optim.AdamW(parameters, lr=rate, foreach=recipe.foreach)
+        kernel = {"fused": True} if recipe.fused_update else {"foreach": recipe.foreach}
+        return torch.optim.AdamW(parameters, lr=rate, **kernel)
     if recipe.optimizer in ("sgd", "momentum"):
         momentum = 0.9 if recipe.optimizer == "momentum" else 0.0
         return torch.optim.SGD(parameters, lr=rate, momentum=momentum, foreach=recipe.foreach)
-    raise ValueError("adamw-8bit runs in bitsandbytes on a GPU, not here: use adamw, momentum or sgd")
+    elsewhere = recipe.optimizer not in ("adafactor", "muon")
+    where = "runs in bitsandbytes on a GPU, not here" if elsewhere else "is not built here"
+    raise ValueError(f"{recipe.optimizer} {where}: use adamw, momentum or sgd")
 
 
 def by_parts(
@@ -91,20 +94,34 @@ def local_bytes(tensors: Iterable[Tensor]) -> int:
     return sum(t.to_local().nbytes if isinstance(t, DTensor) else t.nbytes for t in tensors)
 
 
+def check_built(recipe: Recipe) -> None:
+    """ValueError, in one line, for recipes that a `Training` cannot run."""
+    for wrong, reason in (
+        (recipe.adapter == "qlora", "qlora runs in bitsandbytes on a GPU, not here: use lora or none"),
+        (recipe.buckets != "none", "buckets are DDP's: use none, and labs/memory.py to measure them"),
+        (recipe.main_gradients != "none", "main_gradients run in Megatron, not here: use none"),
+        (recipe.paged, "paged states are bitsandbytes' on a GPU: use paged False"),
+        (recipe.gradients == "released", "gradients are not released here: use fresh or kept"),
+        (recipe.activation_offload, "activations are not offloaded here: use activation_offload False"),
+        (recipe.compiled, "blocks are not compiled here: use compiled False"),
+        (
+            (recipe.adapter_targets, recipe.adapter_dropout, recipe.adapter_dtype) != ("all", 0.0, "weight"),
+            "the book's adapters stand beside all matrices, without dropout, in the dtype of the weights",
+        ),
+    ):
+        if wrong:
+            raise ValueError(reason)
+
+
 class Training:
     """A model, its optimizer and how to make one step with them.
 
     `masters` holds the fp32 copies that the optimizer steps with bf16-master, and is empty otherwise.
-    Raises ValueError for what torch alone cannot run: adamw-8bit, qlora, main_gradients, buckets.
+    Raises ValueError for what torch alone cannot run, and for what is not built here: `check_built`.
     """
 
     def __init__(self, shape: Shape, recipe: Recipe, device: str = "cpu", rate: float = 1e-3) -> None:
-        if recipe.adapter == "qlora":
-            raise ValueError("qlora runs in bitsandbytes on a GPU, not here: use lora or none")
-        if recipe.buckets != "none":
-            raise ValueError("buckets are DDP's: use none, and labs/memory.py to measure them")
-        if recipe.main_gradients != "none":
-            raise ValueError("main_gradients run in Megatron, not here: use none")
+        check_built(recipe)
         self.recipe, self.device = recipe, torch.device(device)
         dtype = {2: torch.bfloat16, 4: torch.float32}
         lora = recipe.adapter == "lora"

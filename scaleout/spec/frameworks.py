@@ -22,6 +22,7 @@ from scaleout.spec.transformer import Shape
 LOSSES = {
     "fused": "Transformers has no fused loss",
     "chunked": "Transformers has the loss in chunks only with Liger's other kernels, which are not priced",
+    "chunked-logits": "Transformers has no head in chunks",
 }
 
 # torch's names of the ways of `Job.context`: "alltoall" passes keys and values around a ring, "allgather", the default,

@@ -30,10 +30,13 @@ from scaleout.spec.slices import loss_chunk
 # Why a program does not make its loss so (`Recipe.loss`). Transformer Engine's fused loss, whose memory is the priced
 # one, fails an assertion of megatron/training/arguments.py ("disabled due to stability issues"); that of
 # megatron/core/fusions/fused_cross_entropy.py saves probabilities in fp32.
-BOOK_LOSSES = dict.fromkeys(("fused", "chunked"), "the book's job has torch's own cross-entropy alone")
+BOOK_LOSSES = dict.fromkeys(
+    ("fused", "chunked", "chunked-logits"), "the book's job has torch's own cross-entropy alone"
+)
 MEGATRON_LOSSES = {
     "fused": "Megatron-LM refuses Transformer Engine's fused loss, and its own keeps fp32 probabilities",
     "chunked": "Megatron-LM has no loss in chunks",
+    "chunked-logits": "Megatron-LM has no loss in chunks",
 }
 
 
@@ -170,7 +173,7 @@ def torchtitan(job: Job) -> tuple[str, ...]:
     ValueError for other stages, for the book's selective recomputation (torchtitan's own keeps attention, and computes
     every second product again), other orders, and stages that it would share out otherwise.
     """
-    check(job)
+    check(job, {"chunked-logits": "torchtitan's loss in chunks has the head in it"})
     layout, recompute = job.layout, job.recipe.checkpointing
     if job.grid.names != mesh.ORDER:
         raise ValueError(f"torchtitan orders ranks as {', '.join(mesh.ORDER)}, and no other way: use that order")
