@@ -153,7 +153,7 @@ def recipe(values: dict) -> Recipe:
     """How a row trains. `adapters` of its series are among the values."""
     adapter, adapters = {"full": "none"}.get(values["method"], values["method"]), values["adapters"]
     torchtune, offload = values["series"] == "torchtune", values.get("offload")
-    theirs = values["program"] == "huggingface"
+    theirs = values["program"] in ("huggingface", "eager")  # torchtune's eager modules are several kernels too
     return Recipe(
         values["precision"],
         optimizer=values["optimizer"],
@@ -162,6 +162,7 @@ def recipe(values: dict) -> Recipe:
         paged=offload == "paged optimizer",
         checkpointing=values["checkpointing"],
         activation_offload=offload == "activations",
+        compiled=values["program"] == "compiled",
         gradients="released" if values.get("backward_update") else "fresh",
         adapter=adapter,
         adapter_rank=values["rank"] or 16,

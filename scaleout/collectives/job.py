@@ -10,6 +10,7 @@ from scaleout.collectives import tensor, vocabulary
 from scaleout.collectives.alpha_beta import bus_factor
 from scaleout.collectives.placements import Move
 from scaleout.spec import checks, mesh
+from scaleout.spec.adapters import gradient_bytes
 from scaleout.spec.blocks import dense
 from scaleout.spec.job import Job
 from scaleout.spec.layout import keeps_keys
@@ -181,7 +182,7 @@ def replica_collectives(job: Job, parameters: int, rank: int = 0) -> tuple[Sent,
         return ()
     adapts = job.recipe.adapter != "none"
     trained = job.trained_parameters(rank) if adapts else parameters
-    gradients = trained * job.recipe.gradient_bytes
+    gradients = trained * gradient_bytes(job.recipe)
     weights: float = trained * job.recipe.width("compute")
     if adapts and job.sharded:
         weights += job.weight_bytes(parameters, sum(job.rank_stages(rank)))

@@ -15,6 +15,7 @@ from scaleout.spec.program import PROGRAMS
 from scaleout.timing import band
 from scaleout.words.tables import markdown
 
+MODULES = ROOT / "tests" / "published" / "hugging_face_memory.json"
 JUDGED = ROOT / "tests" / "published" / "fine_tuning_judged.json"
 METHODS = {"full": "all weights", "lora": "LoRA", "qlora": "QLoRA"}
 KERNELS = {"plain": "", "kbit": ", norms cast to fp32", "fused": ", Triton kernels",
@@ -98,9 +99,26 @@ def memory() -> str:
     return markdown(head, lines, ("What ran",))
 
 
-def worst(what: str, unit: str) -> str:
+def families() -> str:
+    """The account beside what modules of transformers allocate on fake tensors, by family."""
+    groups: dict[str, list[float]] = {}
+    for row in json.loads(MODULES.read_text(encoding="utf-8"))["rows"]:
+        predicted = row.get("transformers", row["predicted"])
+        if predicted:
+            name = row["model"].partition(",")[0]
+            groups.setdefault(name, []).append(largest(predicted) / largest(row["measured"]) - 1)
+    every = [error for errors in groups.values() for error in errors]
+    lines = [[name, str(len(errors)), *spread(errors, 2)] for name, errors in [*groups.items(), ("**all**", every)]]
+    return markdown(["Family", "Steps", "Median", "Nine of ten within", "Worst"], lines, ("Family",))
+
+
+def largest(found: int | dict[str, int]) -> int:
+    """The peak of what was found, by moment or as it is."""
+    return max(found.values()) if isinstance(found, dict) else found
+
+
+def worst(found: list[dict], what: str, unit: str) -> str:
     """The runs whose seconds or memory are farthest off."""
-    farthest = sorted(runs(what), key=lambda row: -abs(row["error"]))[:WORST]
     return markdown(
         ["Project", "Run", "Measured", "Predicted", "Off"],
         [
@@ -108,13 +126,21 @@ def worst(what: str, unit: str) -> str:
                 project(row).partition(":")[0],
                 run_words(row),
                 f"{row[f'measured_{what}']:.3g} {unit}",
-                f"{row[f'predicted_{what}']:.3g} {unit}",
+                f"{row[f'measured_{what}'] * (1 + row['error']):.3g} {unit}",
                 f"{row['error']:+.0%}",
             ]
-            for row in farthest
+            for row in sorted(found, key=lambda row: -abs(row["error"]))[:WORST]
         ],
         ("Project", "Run"),
     )
+
+
+def remaining() -> list[dict]:
+    """The runs with memory, with the error that is left where it is known what a program of 2024 kept."""
+    return [
+        row | {"error": row["of_2024_gib"] / row["measured_gib"] - 1} if row["of_2024_gib"] else row
+        for row in runs("gib")
+    ]
 
 
 def beside() -> str:
@@ -132,7 +158,7 @@ def beside() -> str:
 def spread(errors: list[float], digits: int = 0) -> list[str]:
     """The median, what nine of ten are within, and the worst."""
     sizes = [abs(error) for error in errors]
-    return [f"{median(sizes):.{digits}%}", f"{band.ninth(sizes):,.{digits}%}", f"{max(errors, key=abs):+,.0%}"]
+    return [f"{median(sizes):.{digits}%}", f"{band.ninth(sizes):,.{digits}%}", f"{max(errors, key=abs):+,.{digits}%}"]
 
 
 def tables(grouped: Callable) -> dict[str, Callable[[], str]]:
@@ -140,8 +166,9 @@ def tables(grouped: Callable) -> dict[str, Callable[[], str]]:
     return {
         "runs": lambda: grouped("What is trained", method, ORDER, runs("seconds")),
         "run-projects": lambda: grouped("Project", project, PROJECTS.values(), runs("seconds")),
-        "run-worst": lambda: worst("seconds", "s"),
+        "run-worst": lambda: worst(runs("seconds"), "seconds", "s"),
         "run-memory": memory,
-        "run-memory-worst": lambda: worst("gib", "GiB"),
+        "families": families,
+        "run-memory-worst": lambda: worst(remaining(), "gib", "GiB"),
         "calculators": beside,
     }

@@ -25,8 +25,8 @@ PAGES = {
     "checkpointing to Young's interval and ZeRO.",
     "book/review": "A review checklist to print, for a training run: memory, sustained utilization, checkpoints, "
     "recovery and the simplest baseline, each with the evidence that answers it.",
-    "book/accuracy": "The errors of predicted step times, compared with 227 training steps that others measured, by "
-    "program, GPU, size and project, with reasons for the largest errors.",
+    "book/accuracy": "The errors of predicted step times and memory, compared with 227 training steps and 171 runs of "
+    "fine-tuning that others measured, with reasons for the largest errors.",
     "book/hardware": "GPUs and links in numbers: rates of matrix multiplications, memory, bandwidths of memory, "
     "NVLink, PCIe and networks, how much of them is reached, and three factors of two.",
     "book/running": "How to run the labs on rented GPUs with SkyPilot, on a Slurm cluster, on Kaggle's two T4s, on "

@@ -24,6 +24,12 @@ def nf4_bytes(recipe: Recipe) -> float:
     return NF4_BYTES if recipe.double_quantization else NF4_SINGLE_BYTES
 
 
+def gradient_bytes(recipe: Recipe) -> int:
+    """Bytes of stored gradient for one trained parameter, of the weights or of adapters."""
+    adapts = recipe.adapter != "none" and recipe.main_gradients == "none"
+    return recipe.adapter_bytes if adapts else recipe.gradient_bytes
+
+
 def linear(matrix: Matrix) -> bool:
     """Whether a matrix is a linear layer of its own. transformers has experts and routers as parameters, which PEFT's
     "all-linear" and bitsandbytes leave as they are."""

@@ -11,7 +11,7 @@ from functools import lru_cache
 from math import fsum
 from typing import NamedTuple
 
-from scaleout.spec.adapters import adapted, adapter_parameters
+from scaleout.spec.adapters import adapted, adapter_parameters, gradient_bytes
 from scaleout.spec.blocks import kinds, layer_elements, layers_parameters
 from scaleout.spec.job import Job
 from scaleout.spec.recipe import Recipe
@@ -78,7 +78,7 @@ def whole(number: float) -> float:
 @lru_cache(maxsize=64)  # the same whatever the number of ranks: a curve asks for it at each
 def _layers(shape: Shape, tp: int, recipe: Recipe, work: tuple[Work, Work, Work], ends: tuple[int, int], blocks: int):
     block, first, last = work
-    width, context = recipe.gradient_bytes, block.context
+    width, context = gradient_bytes(recipe), block.context
     counts = trained_elements(shape, tp, recipe, block.matrices[0][0])
     rows = [
         (name, forward + context[0] * (name == "v"), backward + context[1] * (name == "v"), counts[name] * width)

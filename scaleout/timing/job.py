@@ -15,6 +15,7 @@ from scaleout.collectives.job import hop_bytes, tied_bytes
 from scaleout.memory.job import rank_account
 from scaleout.memory.optimizers import optimizer_width
 from scaleout.spec import checks
+from scaleout.spec.adapters import gradient_bytes
 from scaleout.spec.job import Job
 from scaleout.spec.pipeline import stages_of
 from scaleout.spec.recipe import Recipe
@@ -238,12 +239,10 @@ def update_bytes(recipe: Recipe) -> float:
     """Bytes that an update reads and writes for each parameter, in one kernel: gradient and weight (written only where
     there is a master copy), master copy and optimizer's states there and back. AdamW: 28."""
     master, weight = recipe.width("master"), recipe.width("weight")
-    gradient = recipe.gradient_bytes
     if recipe.adapter != "none":
         weight = recipe.adapter_bytes
-        gradient = gradient if recipe.main_gradients != "none" else weight
     beside = ADAFACTOR_BYTES if recipe.optimizer == "adafactor" else 0
-    return gradient + (weight if master else 2 * weight) + 2 * (master + optimizer_width(recipe)) + beside
+    return gradient_bytes(recipe) + (weight if master else 2 * weight) + 2 * (master + optimizer_width(recipe)) + beside
 
 
 def update_passes(job: Job) -> float:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from scaleout.collectives.job import hop_bytes
 from scaleout.memory.mesh_peaks import End, Peaks, ends_of, peaks
 from scaleout.spec import frameworks, mesh
+from scaleout.spec.adapters import gradient_bytes
 from scaleout.spec.blocks import layer_elements, layers_parameters
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
@@ -198,7 +199,7 @@ def sharded(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> float:
     scatter, and copies."""
     block, _, _ = work
     n, share = job.shape.layers, job.program.contention
-    wide, fine = job.recipe.width("compute"), job.recipe.gradient_bytes
+    wide, fine = job.recipe.width("compute"), gradient_bytes(job.recipe)
     parameters, adapts = layers_parameters(job.shape, job.layout.tp) / n, job.recipe.adapter != "none"
     ends = job.rank_parameters() - n * parameters
     weights, gradients = parameters * wide, parameters * fine
@@ -221,7 +222,7 @@ def sharded(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> float:
 def bucketed(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> float:
     """ZeRO 0 to 2: buckets of gradients beside the last backward; the new weights beside the next forward."""
     layout, share, n = job.layout, job.program.contention, job.shape.layers
-    fine, tables = job.recipe.gradient_bytes, table_parameters(job.shape, layout, 0)
+    fine, tables = gradient_bytes(job.recipe), table_parameters(job.shape, layout, 0)
     call = "reduce_scatter" if layout.zero else "all_reduce"
     adapts, body = job.recipe.adapter != "none", fine * layers_parameters(job.shape, layout.tp)
     if adapts:
@@ -247,7 +248,7 @@ def buckets(job: Job, body: float) -> float:
     elements = layer_elements(job.shape, job.layout.tp)
     if job.recipe.adapter != "none":
         elements = exchange.trained_elements(job.shape, job.layout.tp, job.recipe, "")
-    sizes = [job.recipe.gradient_bytes * count for count in elements.values() if count]
+    sizes = [gradient_bytes(job.recipe) * count for count in elements.values() if count]
     block = body / job.shape.layers
     if cap >= block:
         matrix = block / len(sizes)

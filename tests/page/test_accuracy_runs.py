@@ -2,17 +2,19 @@
 
 import json
 import re
+from dataclasses import replace
+from statistics import median
 
 import calculators
 import fine_tuning
 import judge_fine_tuning
-import measured
 import pytest
 import repo
 from calculators import Asked
 
 from scaleout.page import accuracy, accuracy_runs
 from scaleout.spec.transformer import Shape, total_parameters
+from scaleout.timing.job import step
 
 RUNS = fine_tuning.runs()
 PAGE = repo.text("book/accuracy.md")
@@ -116,9 +118,91 @@ def test_the_tables_count_every_run_once():
         assert sum(map(int, counts[:-1])) == int(counts[-1]) == len(accuracy_runs.runs(what)), kind
     lines = accuracy.TABLES["calculators"]().splitlines()[2:]
     assert [line.split("|")[1].strip() for line in lines] == list(calculators.CALCULATORS)
+    assert "149 runs of fine-tuning" in repo.text("README.md") and len(accuracy_runs.runs("gib")) == 149
+    assert "seven public calculators" in repo.text("README.md") and len(calculators.CALCULATORS) == 7
 
 
-def test_the_words_of_the_page():
-    assert f"{len(RUNS)} runs that fine-tune" in PAGE
-    assert {run.values["gpus"] for run in RUNS} <= set(range(1, 33))
-    assert measured.PUBLISHED.joinpath("fine_tuning_runs.json").exists()
+def said(words: str) -> bool:
+    """Whether the page has these words."""
+    return words in PAGE
+
+
+def rounded(found, **where) -> list[int]:
+    """Errors of rows in per cent, least first."""
+    chosen = [row for row in found if all(row[name] == value for name, value in where.items())]
+    return sorted(round(100 * row["error"]) for row in chosen)
+
+
+def test_the_words_about_seconds():
+    found = accuracy_runs.runs("seconds")
+    assert said(f"{len(RUNS)} runs that fine-tune") and len(found) == len(RUNS)
+    assert f"{len(RUNS)} published runs of fine-tuning" in repo.text("README.md")
+    assert {run.values["gpus"] for run in RUNS} <= set(range(1, 33)) and said("on 1 to 32 GPUs")
+    qwen = {
+        (gpus, tokens): rounded(found, series="qwen", gpus=gpus, tokens=tokens)
+        for gpus in (1, 2, 4)
+        for tokens in (256, 512, 1024, 4096, 8192)
+    }
+    assert max(max(qwen[1, tokens]) for tokens in (256, 512, 1024)) == 51 and said("up to 51% too slow")
+    long = qwen[1, 4096] + qwen[1, 8192]
+    assert (min(long), max(long)) == (9, 16) and said("with 4,096 and 8,192 tokens it is 9 to 16%")
+    assert min(qwen[2, 256]) == -34 and said("up to 34% too fast")
+    full = [
+        (row["measured_seconds"], row["predicted_seconds"])
+        for row in found
+        if (row["series"], row["gpus"], row["method"], row["batch"]) == ("fms-acceleration liger", 4, "full", 8)
+    ]
+    assert [(round(a, 1), round(b, 1)) for a, b in full] == [(14.5, 9.6), (9.8, 9.6)]
+    two = rounded(found, series="fms-acceleration liger", gpus=2, method="full")
+    assert (len(two), min(two), max(two)) == (3, -27, -14) and said("predicted 14 to 27% too fast")
+    nvidia = [row for row in found if row["series"] in ("automodel", "dgxc fine-tuning") and row["method"] == "lora"]
+    assert len(nvidia) == 12 and (rounded(nvidia)[0], rounded(nvidia)[-1]) == (3, 31) and said("by 3 to 31%")
+
+
+def test_packed_documents_explain_about_half():
+    """Attention over a sixteenth of the sequence, as many tokens."""
+    packed = [run for run in RUNS if run.values["series"] in ("torchtune", "automodel", "dgxc fine-tuning")]
+    assert len(packed) == 30 and said("these 30 runs would be predicted 2 to 12% faster")
+    short = [replace(run.job, batch=16 * run.job.batch, seq=run.job.seq // 16) for run in packed]
+    faster = [1 - step(job).seconds / step(run.job).seconds for job, run in zip(short, packed, strict=True)]
+    assert (round(min(faster), 2), round(max(faster), 2)) == (0.02, 0.12)
+    nvidia = [
+        (step(run.job).seconds / run.seconds - 1, step(job).seconds / run.seconds - 1)
+        for job, run in zip(short, packed, strict=True)
+        if run.values["series"] != "torchtune" and run.values["method"] == "lora"
+    ]
+    before, after = (sum(errors) for errors in zip(*nvidia, strict=True))
+    assert 0.4 < 1 - after / before < 0.6
+
+
+def test_the_words_about_memory():
+    found = accuracy_runs.remaining()
+    theirs = [row for row in found if row["of_2024_gib"]]
+    sizes = [abs(row["error"]) for row in theirs]
+    assert len(theirs) == 101 and max(sizes) < 0.101 and said("all 101 of IBM's runs are predicted within 10%")
+    assert said(f"half of them within {median(sizes):.1%}")
+    assert max(abs(row["error"]) for row in theirs if row["gpus"] == 1) < 0.05 and said("on one GPU within 5%")
+    adapters = [row["error"] for row in theirs if row["gpus"] > 1 and row["method"] != "full"]
+    assert min(adapters) > -0.01 and median(adapters) > 0.03
+    shape = next(run.shape for run in RUNS if run.values["model"] == "llama 3 8b")
+    assert 8 * 4096 * shape.vocab * 4 / 2**30 == pytest.approx(15.7, abs=0.05) and said("the difference is 15.7 GiB")
+    one = [abs(row["error"]) for row in found if row["series"] == "torchtune" and row["gpus"] == 1]
+    assert max(one) < 0.115 and said("on one GPU are within 11%")
+    qwen = [row["measured_gib"] - row["predicted_gib"] for row in found if row["series"] == "qwen"]
+    assert sum(1 < more < 6 for more in qwen) > 0.8 * len(qwen) and said("1 to 6 GiB higher at most lengths")
+    full = [run for run in RUNS if run.values["method"] == "full" and run.memory_bytes]
+    half = [run for run in full if run.values["precision"] == "bf16"]
+    assert said(f"{len(half)} of these {len(full)} runs train in 16 bits")
+
+
+def test_what_ibm_s_programs_kept_is_counted():
+    """Llama 3 8B with LoRA on two GPUs, 4 sequences: logits twice in fp32, not twice in bf16; 32 inputs of blocks."""
+    run = next(
+        run
+        for run in RUNS
+        if (run.values["series"], run.values["gpus"], run.values["method"], run.values["loss"], run.values["batch"])
+        == ("fms-acceleration liger", 2, "lora", "fused", 4)
+    )
+    tokens = 4 * 4096
+    assert fine_tuning.of_2024(run) == {"loss": tokens * 128_256 * 4, "block": 32 * tokens * 4096 * 2}
+    assert fine_tuning.peak_of_2024(run) > fine_tuning.peak(run)

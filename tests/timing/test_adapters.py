@@ -98,6 +98,8 @@ def test_replicas_of_adapters_reduce_little():
     assert lora.trained_parameters() == n == 32 * 16 * (4 * 8192 + 3 * (4096 + 11_008))
     plain = lora.other(zero=0)
     assert [one.size for one in replica_collectives(plain, plain.rank_parameters())] == [2 * n]
+    wide = plain.other(adapter_dtype="fp32")
+    assert [one.size for one in replica_collectives(wide, wide.rank_parameters())] == [4 * n]
     sharded = lora.other(zero=3)
     scatter, gather = replica_collectives(sharded, sharded.rank_parameters())
     assert (scatter.size, gather.size) == (2 * n, 2 * (n + 6_738_415_616))

@@ -9,7 +9,7 @@ import pytest
 
 from scaleout.memory.job import fullest
 from scaleout.spec.devices import DEVICES
-from scaleout.spec.frameworks import trained
+from scaleout.spec.frameworks import trained, usual
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
@@ -29,6 +29,7 @@ def drawn(model, gpus, sequences, seq, program, count=25):
     """Random layouts of a model that a search would try, each with what is recomputed."""
     draw, shape, out = random.Random(SEED), PRESETS[model], []
     nodes = cluster(max(1, gpus // 8), min(8, gpus))
+    ways = ("none", "full") if program == "huggingface" else ("none", "selective", "full")
     base = Job(shape, seq, DEVICES["h100-sxm"], nodes, 1, Layout(dp=gpus), program=PROGRAMS[program])
     while len(out) < count:
         tp, cp, pp = draw.choice((1, 2, 4, 8)), draw.choice((1, 1, 2, 4)), draw.choice((1, 1, 2, 4, 8))
@@ -43,12 +44,12 @@ def drawn(model, gpus, sequences, seq, program, count=25):
                 cp=cp,
                 pp=pp,
                 zero=zero,
-                sequence_parallel=tp > 1,
                 chunks=chunks,
                 schedule="interleaved" if chunks > 1 else "1f1b",
                 micro_batches=sequences // dp // batch,
+                **usual(base.program, tp),
             )
-            job = base.other(layout=layout, batch=batch, checkpointing=draw.choice(("none", "selective", "full")))
+            job = base.other(layout=layout, batch=batch, checkpointing=draw.choice(ways))
             out.append(job.other(recipe=trained(job.program, layout, job.recipe)))
         except ValueError:
             continue
