@@ -187,9 +187,12 @@ def test_other_gpus_are_the_same_job():
 
 
 def test_figures_say_what_is_left_out():
-    said = json.dumps(views.beneath("finetune", {"model": "gemma-2-9b"}, "figures"))
-    left_out = setting(model="gemma-2-9b").left_out
-    assert all(words in said for words in left_out) and ("Not in these figures" in said) is bool(left_out)
+    """torchtune is priced by the book's blocks; Hugging Face's modules are followed."""
+    gemma = {"model": "gemma-2-9b"}
+    for program, there in (("eager", True), ("huggingface", False)):
+        said = json.dumps(views.beneath("finetune", gemma | {"program": program}, "figures"))
+        left_out = setting(**gemma, program=program).left_out
+        assert all(words in said for words in left_out) and ("Not in these figures" in said) is there is bool(left_out)
     assert views.beneath("finetune", {"tokens": 50.0, "price": 1.0}, "run")["blocks"][0][2][2][1].endswith(" EUR")
 
 

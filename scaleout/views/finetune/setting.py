@@ -10,7 +10,6 @@ from typing import NamedTuple
 from scaleout.memory import allocator
 from scaleout.memory import job as memory
 from scaleout.memory.accounts import Account
-from scaleout.memory.transformers import MODULES
 from scaleout.spec import frameworks
 from scaleout.spec.devices import DEVICES, Device
 from scaleout.spec.job import Job
@@ -19,11 +18,11 @@ from scaleout.spec.program import PROGRAMS
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.replicas import Replicas
 from scaleout.spec.topology import cluster
-from scaleout.spec.transformer import Shape, unpriced
+from scaleout.spec.transformer import Shape
 from scaleout.timing.band import Band, band
 from scaleout.timing.job import Step, step
 from scaleout.views import base
-from scaleout.views.choices import name_of, shape_of
+from scaleout.views.choices import left_out, name_of, shape_of
 
 GPUS = (1, 2, 4, 8)
 METHODS = {"full": "full", "lora": "LoRA", "qlora": "QLoRA"}
@@ -48,6 +47,7 @@ OPTIMIZERS = {"adamw": "AdamW", "adamw-8bit": "AdamW, 8 bits", "paged-adamw-8bit
 ANYWHERE = {name: words for name, words in OPTIMIZERS.items() if name not in ("adafactor", "muon")}  # FSDP prices them
 TARGETS = {"all": "all matrices", "attention": "q, k, v and out", "q+v": "q and v", "mlp": "those of the MLP"}
 UNQUANTIZED = {"compute": "16 bits", "fp32": "fp32 (PEFT prepares it)"}
+ONE_MATRIX = ("phi3", "gpt_neox", "falcon")  # families with qkv_proj or query_key_value (transformers 5.24, models/*)
 LARGEST = 4096  # sequences of a micro-batch that are tried
 VERDICTS = ("fits", "may fit", "does not fit")  # of `allocator.verdict`
 
@@ -162,8 +162,7 @@ class Setting(base.Setting, remembered=512):
     @property
     def fused(self) -> bool:
         """Whether q, k and v are one matrix in the program's modules, which an adapter stands beside as a whole."""
-        modules = MODULES.get(self.shape.features.family)
-        return self.program in OPERATIONS and modules is not None and bool(modules.qkv)
+        return self.program in OPERATIONS and self.shape.features.family in ONE_MATRIX
 
     @property
     def paged(self) -> bool:
@@ -179,7 +178,7 @@ class Setting(base.Setting, remembered=512):
     @property
     def left_out(self) -> tuple[str, ...]:
         """What of the model is neither in its memory nor in its time."""
-        return unpriced(self.shape)
+        return left_out(self.shape, self.recipe.operations)
 
     # --- its memory and its time ------------------------------------------------------------------------------------
 
