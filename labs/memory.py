@@ -4,6 +4,7 @@ python labs/memory.py
 torchrun --nproc-per-node 2 labs/memory.py --save
 accelerate launch --config_file labs/launch/accelerate.yaml --num_processes 2 labs/memory.py --via accelerate
 python labs/memory.py --fake 70b           a step of any size on fake tensors: shapes, no data
+python labs/memory.py --model config.json  a model of Hugging Face's: --model config.json --help has its options
 """
 
 import scaleout.lab.start  # isort: skip # noqa: F401 (first: Ctrl-C while torch is imported is one line)
@@ -68,6 +69,7 @@ class Options(options.Model):
         None, "write every allocation of a step, for docs.pytorch.org/memory_viz", "FILE.pickle"
     )
     fake: str | None = options.word(None, "no training: measure a step of 7b, 70b or a preset on fake tensors", "MODEL")
+    model: str | None = options.word(None, "a config.json of Hugging Face's, with options of its own (--help)")
 
     @property
     def recipe(self):
@@ -266,7 +268,13 @@ def refuse(lab):
 def main(s, argv=None):
     """Train and measure, or measure on fake tensors."""
     words = sys.argv[1:] if argv is None else argv
-    sizes = "gpu" if any(word.split("=")[0] == "--fake" for word in words) else "smoke"
+    flags = {word.split("=")[0] for word in words}
+    if "--model" in flags:
+        from scaleout.measure import model_run  # sharding and more, which a training of the book's model does not need
+
+        model_run.main(s, __file__, words)
+        return
+    sizes = "gpu" if "--fake" in flags else "smoke"
     lab = runner.Lab(s, __file__, __doc__, TIERS, argv, warmup=WARMUP, defaults=sizes)
     refuse(lab)
     (fake if lab.o.fake else train)(lab)

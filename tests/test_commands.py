@@ -78,6 +78,7 @@ SHRUNK = {
     "kernels": ["--seqs", "16,32", "--head-sizes", "16", "--heads", "2", "--rounds", "2", "--no-compile"],
     "mesh": ["--layers", "2", "--hidden", "32", "--heads", "4"],
 }
+CONFIG = repo.ROOT / "tests" / "small_llama" / "config.json"  # what --model is tried with
 NO_SIZES = ("hang", "hang_job", "tour")  # tests/ranks/test_hang.py and test_tour.py run them
 PLACES = ("--folder", "--save", "--out", "--resume", "--checkpoint-every")  # of what is kept: one of each kind will do
 COUNTS = ("--steps", "--gpus")  # of what no first step depends on
@@ -134,7 +135,8 @@ def started(world, lab, words):
         "--save=record.json" if word == "--save" and after.startswith("--") else word
         for word, after in zip(words, [*words[1:], "--"], strict=False)
     ]
-    shrunk = () if "--fake" in words else SHRUNK[lab]  # fake tensors have sizes only
+    shrunk = () if {"--fake", "--model"} & {*words} else SHRUNK[lab]  # fake tensors have sizes only
+    words = [str(CONFIG) if word == "config.json" else word for word in words]
     if "both-send" in words:  # stages that send, and compute nothing
         shrunk = shrunk[: shrunk.index("--stage-ms")]
     return [(world, lab, [*words, *shrunk])]

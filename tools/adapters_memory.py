@@ -199,8 +199,8 @@ def main() -> int:
         import peft
         import transformers
     except ModuleNotFoundError as error:
-        print(f"{error.name} is not installed: pip install transformers peft bitsandbytes accelerate, in an environment of "
-              "its own", file=sys.stderr)  # fmt: skip
+        packages = "transformers peft bitsandbytes accelerate"
+        print(f"{error.name} is not installed: pip install {packages}, in an environment of its own", file=sys.stderr)
         return 2
     found = {
         "source": "measured by tools/adapters_memory.py: random weights, fake tensors, AdamW (foreach)",

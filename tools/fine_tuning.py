@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 import measured
 
 from scaleout.memory.job import fullest
-from scaleout.memory.states import paged_bytes
 from scaleout.spec.devices import DEVICES
 from scaleout.spec.frameworks import trained
 from scaleout.spec.job import Job
@@ -23,6 +22,7 @@ from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import Shape
 
 FILE = measured.PUBLISHED / "fine_tuning_runs.json"
+MEMORY = measured.PUBLISHED / "fine_tuning_memory.json"
 GIB = 2**30
 # Hugging Face's models with Triton's norms and rotary positions: as many kernels as a block of fused ones has.
 FUSED = replace(PROGRAMS["huggingface"], fused=True, kernels=PROGRAMS["compiled"].kernels)
@@ -46,9 +46,8 @@ class Run:
 
 
 def peak(run: Run) -> int:
-    """What torch allocates at the fullest moment, as the account has it. States of an optimizer that CUDA pages are not
-    torch's (bitsandbytes asks CUDA for managed memory)."""
-    return fullest(run.job).peak_bytes - paged_bytes(run.shape, run.job.recipe, run.job.layout)
+    """What torch allocates at the fullest moment, as the account has it."""
+    return fullest(run.job).peak_bytes
 
 
 def of_2024(run: Run) -> dict[str, int]:
@@ -56,7 +55,7 @@ def of_2024(run: Run) -> dict[str, int]:
 
     loss: transformers made fp32 logits and a copy of those that have a label (modeling_llama.py), whatever kernel read
     them; the account has 16-bit logits and their gradient. block: where no weight is trained, a re-entrant checkpoint
-    under FSDP 1 leaves each block its input's gradient until the backward ends (tests/memory/test_fsdp1.py).
+    under FSDP 1 leaves each block its input's gradient until the backward ends (tests/memory/test_fsdp1_truth.py).
     """
     values, shape = run.values, run.shape
     tokens = values["batch"] * values["seq"]
@@ -83,6 +82,26 @@ def runs() -> list[Run]:
         values = dict(zip(found["columns"], row[:width], strict=True)) | (row[width] if len(row) > width else {})
         values["adapters"] = found["series"][values["series"]]["adapters"]
         out.append(Run(values, shapes[values["model"]], job(values, shapes[values["model"]])))
+    return out
+
+
+def memory_alone() -> list[Run]:
+    """The runs of lit-gpt, whose seconds are not those of a step: tests/published/fine_tuning_memory.json."""
+    found = json.loads(MEMORY.read_text())
+    out = []
+    for row in found["rows"]:
+        if row["source"] != "lit-gpt tables":
+            continue
+        model, how = Shape.from_config(found["models"][row["model"]]), Recipe(**row["recipe"])
+        device, alone = DEVICES["a100-40gb"], cluster(1, 1)
+        values = {
+            "series": "lit-gpt", "model": row["model"].lower(), "device": "a100-40gb", "gpus": 1, "seq": row["seq"],
+            "batch": row["batch"], "method": how.adapter, "kernels": "plain", "loss": how.loss,
+            "checkpointing": how.checkpointing, "precision": how.precision, "program": "eager", "zero": 0,
+            "optimizer": how.optimizer, "seconds": None, "gib": round(row["bytes"] / GIB, 3), "memory": "allocated",
+        }  # fmt: skip
+        job = Job(model, row["seq"], device, alone, row["batch"], Layout(), how, PROGRAMS["eager"])
+        out.append(Run(values, model, job))
     return out
 
 

@@ -17,9 +17,9 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from scaleout.measure.ledger import Ledger
 from scaleout.measure.memory import fake_tensors
@@ -29,16 +29,18 @@ from scaleout.spec.transformer import Shape
 # Small models with fewer key-value heads than heads where the family has that, all without dropout.
 SMALL = {"num_hidden_layers": 4, "hidden_size": 512, "intermediate_size": 1408, "num_attention_heads": 8,
          "num_key_value_heads": 2, "vocab_size": 8000, "max_position_embeddings": 2048}  # fmt: skip
+LARGER = SMALL | {"num_hidden_layers": 8, "hidden_size": 1024, "intermediate_size": 2816, "num_attention_heads": 16,
+                  "num_key_value_heads": 4, "vocab_size": 32_000}  # fmt: skip
 WIDE = SMALL | {"num_key_value_heads": 8}
 GPT = {"num_hidden_layers": 4, "hidden_size": 512, "num_attention_heads": 8, "vocab_size": 8000,
        "max_position_embeddings": 2048, "attention_dropout": 0.0, "hidden_dropout": 0.0}  # fmt: skip
 CONFIGS: dict[str, dict[str, Any]] = {
     "Llama": {"model_type": "llama", **SMALL},
-    "Llama, 32,000 words": {"model_type": "llama", **SMALL, "vocab_size": 32_000, "num_hidden_layers": 8,
-                            "hidden_size": 1024, "intermediate_size": 2816, "num_attention_heads": 16},
+    "Llama, 32,000 words": {"model_type": "llama", **LARGER},
+    "Qwen 3, 32,000 words": {"model_type": "qwen3", **LARGER, "head_dim": 64},
     "Mistral, a window": {"model_type": "mistral", **SMALL, "sliding_window": 256},
     "SmolLM": {"model_type": "llama", **SMALL, "tie_word_embeddings": True},
-    "SmolLM 3": {"model_type": "smollm3", **SMALL},
+    "SmolLM 3": {"model_type": "smollm3", **SMALL, "pad_token_id": 0},
     "Granite": {"model_type": "granite", **SMALL},
     "Qwen 2.5": {"model_type": "qwen2", **SMALL, "tie_word_embeddings": True},
     "Qwen 3": {"model_type": "qwen3", **SMALL, "head_dim": 64},
@@ -65,23 +67,23 @@ BATCH, SEQ = 4, 1024
 PRECISIONS, ATTENTION, CHECKPOINTING = ("fp32", "autocast-bf16", "bf16"), ("sdpa", "naive"), ("none", "full")
 THEIRS = {"sdpa": "sdpa", "naive": "eager"}  # what they call the kernels
 
-# What CUDA's autocast makes in fp32 and a CPU's in bf16 (aten/src/ATen/autocast_mode.h, AT_FORALL_FP32), of what these
-# models call; a softmax that is asked for a dtype keeps that.
-FP32_ON_CUDA = {torch.pow, torch.Tensor.pow, torch.Tensor.__pow__, torch.nn.functional.softmax}
 
+@contextlib.contextmanager
+def cuda_autocast():
+    """Autocast on a CPU, with what CUDA's makes in fp32 and a CPU's in bf16 (aten/src/ATen/autocast_mode.h,
+    AT_FORALL_FP32), of what these models call: powers, and a softmax that is not asked for a dtype."""
+    functional = torch.nn.functional
 
-class CudaAutocast(TorchFunctionMode):
-    """Autocast on a CPU widens what CUDA's does."""
+    def widened(function):
+        def call(x, *args, **kwargs):
+            wide = torch.is_autocast_enabled("cpu") and x.dtype is torch.bfloat16 and not kwargs.get("dtype")
+            return function(x.float() if wide else x, *args, **kwargs)
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        if func is torch.Tensor.backward:  # in which functions run again
-            with self:
-                return func(*args, **kwargs)
-        half = torch.is_autocast_enabled("cpu") and args and getattr(args[0], "dtype", None) is torch.bfloat16
-        if half and func in FP32_ON_CUDA and not kwargs.get("dtype"):
-            args = (args[0].float(), *args[1:])
-        return func(*args, **kwargs)
+        return call
+
+    power = mock.patch.object(torch, "pow", widened(torch.pow))
+    with power, mock.patch.object(functional, "softmax", widened(functional.softmax)):
+        yield
 
 
 class Seen(Ledger):
@@ -155,7 +157,7 @@ def measured(config: dict, recipe: Recipe, batch: int = BATCH, seq: int = SEQ, t
             for value in state.values():
                 ledger.claim(value, "optimizer")
         on_moments(ledger, net)
-        with ledger, CudaAutocast():
+        with ledger, cuda_autocast():
             with half:
                 loss = net(tokens, labels=labels).loss
             ledger.enter("loss")
@@ -208,6 +210,11 @@ def main() -> int:
     except ModuleNotFoundError:
         print("transformers is not installed: pip install transformers, in an environment of its own", file=sys.stderr)
         return 2
+    if "--sharded" in sys.argv:
+        from hugging_face_sharded import write
+
+        write(CONFIGS, *sys.argv[2:])
+        return 0
     found = {
         "source": "measured by tools/hugging_face_memory.py: random weights, fake tensors, AdamW (foreach), no dropout",
         "transformers": transformers.__version__,
@@ -215,10 +222,11 @@ def main() -> int:
         "batch": BATCH,
         "seq": SEQ,
         "configs": CONFIGS,
-        "rows": rows(*sys.argv[2:]),
     }
+    lines = ",\n  ".join(json.dumps(row) for row in rows(*sys.argv[2:]))
     if len(sys.argv) == 2:
-        Path(sys.argv[1]).write_text(json.dumps(found, indent=1) + "\n")
+        text = json.dumps(found, indent=1)[:-2] + f',\n "rows": [\n  {lines}\n ]\n}}\n'
+        Path(sys.argv[1]).write_text(text)
     return 0
 
 

@@ -53,7 +53,7 @@ def judged(run: fine_tuning.Run) -> list:
         values["seq"],
         values["memory"],
         run.seconds,
-        _three(priced(lambda: step(run.job).seconds)),
+        _three(priced(lambda: step(run.job).seconds) if run.seconds else None),
         values["gib"],
         *(_three(_gib(priced(partial(ask, run)) if asked_of else None)) for ask, asked_of in memory),
         *(_three(_gib(answer)) for answer in answers),
@@ -77,7 +77,7 @@ def _three(value: float | None) -> float | None:
 
 
 def main() -> int:
-    lines = ",\n".join(f"  {json.dumps(judged(run))}" for run in fine_tuning.runs())
+    lines = ",\n".join(f"  {json.dumps(judged(run))}" for run in [*fine_tuning.runs(), *fine_tuning.memory_alone()])
     note = json.dumps("written by tools/judge_fine_tuning.py; sources and columns: fine_tuning_runs.json")
     OUT.write_text(f'{{\n "note": {note},\n "columns": {json.dumps(COLUMNS)},\n "rows": [\n{lines}\n ]\n}}\n')
     return 0

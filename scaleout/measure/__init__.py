@@ -1,7 +1,8 @@
 """Measurements on real ranks or fake tensors, and the faults that labs inject into runs.
 
 `ledger` records every allocation of a step (`fsdp_ledger` under FSDP, `layout_bytes` by a layout); `memory` and
-`fsdp_memory` measure the memory with which the account is compared, `memory_trace` draws it. `peak` measures the rate
+`fsdp_memory` measure the memory with which the account is compared, `memory_trace` draws it, and `model_run` measures
+a model of a config.json. `peak` measures the rate
 of matmuls. `ddp_calibration`, `rounds`, `fsdp_rounds`, `fsdp_knobs`, `tensor`, `tensor_link`, `mesh_link`,
 `collectives` and `slow_link` time alternating implementations and predict them. `mesh` counts what each axis of a grid
 sends, `mesh_seconds` composes its step time from parts. `pipeline` records when each action of a pipeline ran and what

@@ -162,7 +162,9 @@ class FsdpLedger(Ledger):
         total = sum(self.now.values())
         if total > self.events[-1][3]:
             self.events[-1][3:5] = total, dict(self.now)
-        stretch = _phase(self.moment), self.unit, self.what
+        # the embedding is the root's, which has no hook between the first block's backward and its own
+        root = self.moment == "embedding" and self.what == "compute"
+        stretch = _phase(self.moment), "" if root else self.unit, self.what
         self.by_unit[stretch] = max(total, self.by_unit.get(stretch, 0))
 
 

@@ -8,6 +8,7 @@ FSDPMemTracker.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -63,17 +64,27 @@ def fake_world(world: int):
 
 
 class FsdpStep:
-    """One training step of the book's Transformer under `fully_shard`, ready to run; the optimizer's state exists."""
+    """One training step of the book's Transformer, or of what `make` gives, under `fully_shard`, ready to run; the
+    optimizer's state exists."""
 
     def __init__(
-        self, s, shape: Shape, batch: int, seq: int, recipe: Recipe, sharding: Sharding, fake: bool = False
+        self,
+        s,
+        shape: Shape,
+        batch: int,
+        seq: int,
+        recipe: Recipe,
+        sharding: Sharding,
+        fake: bool = False,
+        make: Callable[[], torch.nn.Module] | None = None,
     ) -> None:
         check_run(batch, seq)
         self.s, self.hand, self.buckets = s, None, {}  # what the ledger looks for in a way: no unit is by hand
         self.recipe, dtype = recipe, torch.float32 if recipe.precision == "fp32" else torch.bfloat16
         self.mode = fake_tensors(fake)
         with self.mode, s.device, default_dtype(dtype):
-            model = Transformer(shape, recipe.attention, recipe.dropout, recipe.checkpointing)
+            make = make or (lambda: Transformer(shape, recipe.attention, recipe.dropout, recipe.checkpointing))
+            model = make()
         self.model = shard(s, model, sharding)  # outside the mode: a mesh reads the ranks it is made of
         with self.mode:
             self._prepare(s, shape, batch, seq)
@@ -128,18 +139,20 @@ def measure_fsdp(
     device_kind: str = "cpu",
     witness: str = "ledger",
     fake: bool = True,
+    make: Callable[[], torch.nn.Module] | None = None,
 ) -> MeasuredFsdp:
     """Rank 0's step in a world that is not there, with fake tensors, or with real ones (for device_kind "cpu" only).
 
     device_kind: "cpu", or "cuda": the same operations in the order in which they are asked for on a GPU, where an
     all-gather is awaited on its own stream and its buffer lives until the next one is copied out. (What offload
     does there needs a GPU: the shards would lie beside the rest here.) witness: "ledger", "tracker" (FSDPMemTracker
-    beside it) or "counts" (CommDebugMode beside it). Raises ValueError for real tensors as on a GPU.
+    beside it) or "counts" (CommDebugMode beside it). make: gives another model of that shape, with `blocks` and `head`
+    as the book's has them. Raises ValueError for real tensors as on a GPU.
     """
     if not fake and device_kind != "cpu":
         raise ValueError(f"real tensors lie on the CPU here: give device_kind cpu, not {device_kind}, or fake=True")
     with fake_world(sharding.world) as s:
-        step = FsdpStep(s, shape, batch, seq, recipe, sharding, fake)
+        step = FsdpStep(s, shape, batch, seq, recipe, sharding, fake, make)
         private.gather_beside_compute(step.model, device_kind == "cpu")
         with step.mode:
             return step.measure(witness)

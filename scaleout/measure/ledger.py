@@ -38,6 +38,7 @@ class Ledger(private.TorchDispatchMode):
         self.timeline: list[tuple[str, str, dict[str, int]]] | None = [] if keep_timeline else None
         self.adds_in_place = False  # set where the gradients of weights are casts
         self.logits = 0  # elements, while a tensor of that size is the logits
+        self.names_logits = True  # else they are activations and temporaries, as in the account of transformers
         self._known = WeakIdKeyDictionary()  # storage -> [kind, bytes]
         self._most: dict[str, int] = {}
 
@@ -133,13 +134,15 @@ def on_moments(ledger: Ledger, model: torch.nn.Module, prepend: bool = False) ->
     """Handles of hooks: moments hang on the gradients of three tensors, the logits, the last block's output and the
     first's input. prepend: before the hooks that are there."""
 
-    def when_gradient(tensor: torch.Tensor, moment: str) -> None:
+    def when_gradient(tensor: torch.Tensor | tuple, moment: str) -> None:
+        tensor = tensor[0] if isinstance(tensor, tuple) else tensor  # a block of Falcon's returns more than its output
         if tensor.requires_grad and ledger.moment == "forward":  # not when checkpointing runs it again
             tensor.register_hook(lambda grad: ledger.enter(moment))
 
     def head_done(module, inputs, logits) -> None:
-        ledger.logits = logits.numel()
-        ledger.claim(logits, "logits")
+        if ledger.names_logits:
+            ledger.logits = logits.numel()
+            ledger.claim(logits, "logits")
         when_gradient(logits, "head")
 
     def norm_done(module, inputs, output) -> None:

@@ -12,11 +12,10 @@ from scaleout.memory.fsdp import fsdp_account
 from scaleout.memory.fsdp_tape import Moment
 from scaleout.memory.recompute import Policy
 from scaleout.memory.recompute_walk import policy_walk
-from scaleout.memory.states import states
+from scaleout.memory.states import nf4_bytes, paged_bytes, states
 from scaleout.memory.tape import KINDS, MOMENTS
 from scaleout.memory.walk import resting, walk
 from scaleout.spec import checks
-from scaleout.spec.adapters import NF4_BYTES
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.replicas import Replicas
@@ -137,8 +136,10 @@ def _stage(
 def of_sizes(
     z: Sizes, state_sizes: dict[str, int], policy: Policy | None = None, sharding: Sharding | None = None
 ) -> Account:
-    """The account of a rank from the sizes of its tensors and the bytes of its states (`states.states`)."""
-    layout = z.layout
+    """The account of a rank from the sizes of its tensors and the bytes of its states (`states.states`). Paged states
+    are the host's, because CUDA moves them there when memory runs out."""
+    layout, paged = z.layout, paged_bytes(z.shape, z.recipe, z.layout, z.stage)
+    state_sizes = state_sizes | {"optimizer": state_sizes["optimizer"] - paged}
     tape = policy_walk(z, state_sizes, policy) if policy else walk(z, state_sizes)
     between_steps = dict.fromkeys(KINDS, 0) | resting(z, state_sizes)
     moments = {name: tape.fullest[name][1] for name in MOMENTS if name in tape.fullest}
@@ -147,14 +148,14 @@ def of_sizes(
         for name in moments.keys() - {"optimizer"}:
             moments[name]["weights"] += gathered
             moments[name]["temporaries"] += buffer
-    return Account(moments, state_sizes, between_steps)
+    return Account(moments, state_sizes, between_steps, {"optimizer": paged} if paged else {})
 
 
 def units(shape: Shape, recipe: Recipe, layout: Layout, stage: int) -> tuple[int, int]:
     """Bytes of a gathered block and of the root, on one tensor-parallel rank: in the dtype that is computed in, or,
     under QLoRA, the block as it is stored."""
     block = block_parameters(shape, layout.tp)
-    width = NF4_BYTES if recipe.adapter == "qlora" else recipe.width("compute")
+    width = nf4_bytes(recipe) if recipe.adapter == "qlora" else recipe.width("compute")
     return int(block * width), sum(table_parameters(shape, layout, stage).values()) * recipe.width("compute")
 
 

@@ -47,6 +47,8 @@ class Sizes:
             kind = "sequence parallelism" if self.gathers else "selective checkpointing"
             kind = "compiled form that is priced" if self.recipe.compiled else kind
             raise ValueError(f"transformers' modules have no {kind}: use operations book")
+        if self.recipe.operations in ("liger", "lit-gpt") and not (self.shape.llama and not self.shape.features.family):
+            raise ValueError(f"of {self.recipe.operations} Llama's modules are priced: use operations transformers")
         check_positions(self.shape, self.seq)
 
     @cached_property
@@ -111,10 +113,12 @@ class Sizes:
 
     @cached_property
     def r(self) -> int:
-        """Bytes of an element of the residual stream: what the embedding and the norms are stored in."""
+        """Bytes of an element of the residual stream: what the embedding and the norms are stored in. The book's
+        operations leave out that a 4-bit model whose other weights are in fp32 has such a stream."""
         if not self.frozen:
             return self.recipe.width("stream")
-        return 4 if self.recipe.adapter == "qlora" and self.recipe.unquantized == "fp32" else self.e
+        prepared = self.recipe.adapter == "qlora" and self.recipe.unquantized == "fp32"
+        return 4 if prepared and self.transformers else self.e
 
     @cached_property
     def _outside(self) -> int:
@@ -174,7 +178,12 @@ class Sizes:
     @cached_property
     def transformers(self) -> bool:
         """Whether the modules are those of Hugging Face's transformers, or of Lit-GPT, and not the book's."""
-        return self.recipe.operations != "book"
+        return self.recipe.operations not in ("book", "megatron")
+
+    @cached_property
+    def megatron(self) -> bool:
+        """Whether the modules are those of Megatron-LM with Transformer Engine: see memory/megatron.py."""
+        return self.recipe.operations == "megatron"
 
     @cached_property
     def input_copies(self) -> tuple[int, int]:
@@ -187,10 +196,10 @@ class Sizes:
     @cached_property
     def activation_kept(self) -> int:
         """What the activation function saves: its input, with a gate both factors too, of which compiled code makes one
-        again."""
+        again; Megatron's gated one is one kernel, which saves its two inputs."""
         if not self.shape.gated_mlp:
             return self.f
-        return (2 if self.recipe.compiled else 3) * self.f
+        return (2 if self.recipe.compiled or self.megatron else 3) * self.f
 
     @cached_property
     def per_token(self) -> int:
@@ -254,7 +263,9 @@ class Sizes:
 
 def norm_kept(z: Sizes) -> int:
     """A norm's input, and for each token the mean and deviation, or the root mean square."""
-    return z.x + (2 * z.per_token * z.r if z.shape.norm == "layernorm" else 4 * z.per_token)
+    if z.shape.norm == "layernorm":
+        return z.x + 2 * z.per_token * z.r
+    return z.x + 4 * z.per_token
 
 
 def qk_norm_kept(z: Sizes) -> int:
@@ -268,19 +279,20 @@ def qk_norm_kept(z: Sizes) -> int:
 
 def tables(z: Sizes) -> int:
     """Cosines and sines of rotary positions, once for Q and once for K."""
-    return 4 * z.seq * (z.shape.d // 2) * z.e if z.shape.positions == "rotary" else 0
+    return 4 * z.seq * (z.shape.d // 2) * z.e if z.shape.positions == "rotary" and not z.megatron else 0
 
 
 def relaid(z: Sizes) -> int:
     """Rotary positions leave Q with heads outermost; so is fused attention's output then, and the projection that
-    follows keeps a copy of its own, which compiled code makes again. One head on a rank has no order to change."""
-    copied = z.shape.positions == "rotary" and z.shape.heads > z.layout.tp and not z.recipe.compiled
-    return z.q if copied else 0
+    follows keeps a copy of its own, which compiled code makes again. One head on a rank has no order to change, and
+    Megatron keeps tokens outermost."""
+    turned = z.shape.positions == "rotary" and z.shape.heads > z.layout.tp
+    return z.q if turned and not z.recipe.compiled and not z.megatron else 0
 
 
 def core_kept(z: Sizes) -> int:
     """Attention between Q, K, V and the output projection, the projection's input included."""
-    if z.recipe.attention == "sdpa":
+    if z.recipe.attention != "naive":
         return tables(z) + 2 * z.q + 2 * z.kv + z.lse + relaid(z)
     drop = z.scores + z.scores // z.e if z.recipe.dropout else 0
     return tables(z) + 4 * z.q + z.seq**2 + z.scores + drop

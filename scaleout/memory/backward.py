@@ -17,6 +17,7 @@ class Backward:
     def __init__(self, z: Sizes, tape: Tape) -> None:
         self.z, self.tape, self.width = z, tape, z.recipe.width("weight")
         self.trains = z.recipe.adapter == "none"
+        self.accumulates = z.megatron and z.recipe.main_gradients == "instead"  # weight gradients, inside the matmul
         self.naive, self.checkpointing = z.recipe.attention == "naive", z.recipe.checkpointing
 
     def block(self) -> None:
@@ -98,6 +99,11 @@ class Backward:
             t.drop("activations", z.activation_kept)
             self.gather()
             self._column("up", z.f, first=True, last=True)
+        elif z.megatron:
+            t.swap("temporaries", 2 * z.f, z.f)
+            t.drop("activations", 2 * z.f)
+            self.gather()
+            self._column("up", 2 * z.f, first=True, last=True)
         else:
             t.hold("temporaries", z.f, z.f)
             t.drop("temporaries", z.f)
@@ -180,7 +186,13 @@ class Backward:
         self.tape.pre_backward(PATHS[name])
         self.tape.hold("temporaries", unpacked)
         self.matrix(
-            rows * columns, bias, input_gradient, cast, ("temporaries", gradient), input_kept, self.z.copies(name)
+            0 if self.accumulates else rows * columns,
+            bias,
+            input_gradient,
+            cast,
+            ("temporaries", gradient),
+            input_kept,
+            self.z.copies(name),
         )
         self.tape.drop("temporaries", unpacked)
         self.tape.post_backward(PATHS[name])
@@ -228,11 +240,10 @@ class Backward:
 
     def keep(self, n: int) -> None:
         """n bytes that were a temporary are a gradient, unless they have been added to the one there was."""
-        z = self.z
-        if z.recipe.gradients == "released":
+        if self.z.recipe.gradients == "released":
             self.tape.passing("gradients", n)
-        elif not z.keeps_gradients:
-            self.tape.hold("gradients", n // z.layout.dp if z.layout.zero >= 2 else n)
+        elif not self.z.keeps_gradients:
+            self.tape.hold("gradients", n // self.z.layout.dp if self.z.layout.zero >= 2 else n)
 
     def add_later(self, n: int) -> None:
         """A tied head's gradient waits, as a temporary, for the token table's."""
@@ -245,7 +256,8 @@ class Backward:
         others = vector_parameters(z.shape, z.layout.tp) - 2 * n if name == "norm1" else 0  # a variant's other norms
         weights = (n + others) * self.width if self.trains else 0
         # the RMS norm's backward is written in fp32 steps, with two tensors at a time: parallel/norm.py
-        scratch = 0 if z.shape.norm == "layernorm" else z.wide32 * (1 if z.r == 4 else 2) + 4 * z.per_token
+        one_kernel = z.shape.norm == "layernorm" or z.megatron
+        scratch = 0 if one_kernel else z.wide32 * (1 if z.r == 4 else 2) + 4 * z.per_token
         t.hold("temporaries", z.x, weights, scratch)
         t.drop("temporaries", scratch)
         t.drop("activations", norm_kept(z))

@@ -7,6 +7,7 @@ tests hold the result equal to walking them all, and within 2% of what torch all
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
@@ -94,7 +95,7 @@ def fsdp_account(
     that do not fit and for recipes that FSDP does not run: precision must be "fp32" or "bf16".
     """
     _check(recipe, sharding, device_kind)
-    alike = policy is None and (recipe.operations == "book" or len(set(layer_kinds(shape, seq))) == 1)
+    alike = policy is None and (recipe.operations in ("book", "megatron") or len(set(layer_kinds(shape, seq))) == 1)
     walked, margin, extra = _walked_shape(shape, sharding) if alike else (shape, 0, 0)
     return _walk(walked, batch, seq, recipe, sharding, device_kind == "cuda", margin, extra, policy)[0]
 
@@ -202,36 +203,52 @@ def _step(
     tape.hold("activations", z.batch_bytes)
     steps = Steps(z) if z.transformers else None
     units_forward(z, tape, blocks, steps)
-    tape.enter("loss")
-    tape.pre_backward("")  # the loss is what the root returns, so its hook runs first and gathers the last unit
     if steps:
-        play(steps["loss"], tape, backward.keep)
+        _steps_backward(z, tape, steps, backward.keep)
     else:
-        loss(z, tape)
-        tape.enter("head")
-        head(z, backward)
-    for i in reversed(range(z.shape.layers)):
-        tape.inside = f"blocks.{i}"
-        tape.begin("backward", tape.inside, "compute")
-        tape.pre_backward("")
-        if steps:
-            play(steps.layer("backward", i), tape, backward.keep)
-        else:
-            if blocks:
-                blocks.rebuild(tape, i, "blocks.{}")
-            backward.block()
-        tape.post_backward("")
-    tape.inside = ""
-    if steps:
-        tape.enter("embedding")
-        play(steps["finish"], tape, backward.keep)
-    else:
-        embedding(z, backward)
+        _backward(z, tape, backward, blocks)
     tape.finish()
     tape.drop("activations", z.batch_bytes)
     tape.enter("optimizer")
     tape.passing("temporaries", *updates)
     tape.close()
+
+
+def _backward(z: Sizes, tape: FsdpTape, backward: WholeGradients, blocks: Blocks | None) -> None:
+    """The backward of the book's modules."""
+    tape.enter("loss")
+    tape.pre_backward("")  # the loss is what the root returns, so its hook runs first and gathers the last unit
+    loss(z, tape)
+    tape.enter("head")
+    head(z, backward)
+    for i in reversed(range(z.shape.layers)):
+        tape.inside = f"blocks.{i}"
+        tape.begin("backward", tape.inside, "compute")
+        tape.pre_backward("")
+        if blocks:
+            blocks.rebuild(tape, i, "blocks.{}")
+        backward.block()
+        tape.post_backward("")
+    tape.inside = ""
+    embedding(z, backward)
+
+
+def _steps_backward(z: Sizes, tape: FsdpTape, steps: Steps, keep: Callable[[int], None]) -> None:
+    """The backward of transformers' modules."""
+    tape.enter("loss")
+    tape.pre_backward("")
+    play(steps["loss"], tape, keep)
+    for i in reversed(range(z.shape.layers)):
+        tape.inside = f"blocks.{i}"
+        tape.begin("backward", tape.inside, "compute")
+        tape.pre_backward("")
+        play(steps.layer("backward", i), tape, keep)
+        if shared := steps.after(i):
+            play(shared, tape)
+        tape.post_backward("")
+    tape.inside = ""
+    tape.enter("embedding")
+    play(steps["finish"], tape, keep)
 
 
 def units_forward(z: Sizes, tape: FsdpTape, blocks: Blocks | None = None, steps: Steps | None = None) -> None:

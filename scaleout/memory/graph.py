@@ -243,6 +243,8 @@ class Graph:
         made = [Storage(tape, "temporaries", first) if first > 0 else gradient for _, first, _ in node.edges]
         if node.scratch:
             tape.drop("temporaries", node.scratch)
+        if node.frame is not None:  # what was made again is the formula's alone, other savings end with the operation
+            node.saved = []
         for i, (_, first, final) in enumerate(node.edges):
             if first not in (PASSED, final):
                 made[i] = Storage(tape, "temporaries", final)

@@ -8,6 +8,7 @@ from functools import lru_cache
 from scaleout.memory import mesh
 from scaleout.memory.accounts import Account
 from scaleout.memory.mesh_peaks import ends_of
+from scaleout.memory.states import bucket_bytes
 from scaleout.spec import checks
 from scaleout.spec.frameworks import fp32_shards
 from scaleout.spec.job import Job
@@ -16,11 +17,12 @@ from scaleout.spec.job import Job
 def rank_account(job: Job, rank: int = 0) -> Account:
     """The account of one rank of the pipeline; the GPUs of one stage use the same memory."""
     checks.instance("job", job, Job)
-    account = _rank_account(job, rank)
     if job.layout.m == 1 or job.layout.pp > 1 or job.recipe.keeps_gradients:
-        return account
-    # the second micro-batch finds the gradients of the first; between two steps there are none
-    return replace(_rank_account(job.other(gradients="kept"), rank), rest=account.rest)
+        return _rank_account(job, rank)
+    # the second micro-batch finds the gradients of the first; between two steps there are DDP's buckets at most
+    account = _rank_account(job.other(gradients="kept"), rank)
+    buckets = 0 if job.sharded else bucket_bytes(job.shape, job.recipe, job.layout)
+    return replace(account, rest=account.rest | {"gradients": buckets})
 
 
 def _rank_account(job: Job, rank: int) -> Account:

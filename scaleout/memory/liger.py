@@ -33,7 +33,7 @@ class Liger(Model):
         return product
 
     def chunked_loss(self, x: Tensor) -> Tensor:
-        """fused_linear_cross_entropy.py: a chunk's logits are about as large as the hidden states."""
+        """LigerFusedLinearCrossEntropyFunction: a chunk's logits are about as large as the hidden states."""
         z, tape = self.z, self.tape
         tape.pre_forward("head")
         x = self.half(self.graph.hook(x, partial(tape.post_backward, "head")))

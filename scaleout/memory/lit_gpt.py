@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial, reduce
 
-from scaleout.memory import adapters
 from scaleout.memory.activations import Sizes
+from scaleout.memory.attention import Positions
 from scaleout.memory.graph import PASSED, Graph, Tensor
 from scaleout.memory.loss import CHUNKS
-from scaleout.memory.transformers import Model, Modules, Positions
+from scaleout.memory.operations import Modules
+from scaleout.memory.transformers import Model
 
 
 class LitGpt(Model):
@@ -34,14 +35,14 @@ class LitGpt(Model):
     def frozen(self, x: Tensor, rows: int, columns: int, names: tuple[str, ...], bias: bool) -> Tensor:
         targets = [name for name in names if name in self.z.recipe.targets]
         if len(names) == 1 or not targets:
-            return adapters.linear(self, x, rows, columns, names, bias)
+            return super().frozen(x, rows, columns, names, bias)
         return self.merged(x, rows, columns, targets)
 
     def merged(self, x: Tensor, rows: int, columns: int, targets: list[str]) -> Tensor:
         """LoRAQKVLinear: the updates of some of queries, keys and values, put between zeros; index_copy saves them."""
         g, z = self.graph, self.z
         recipe, width = z.recipe, sum(z.matrices[name][1] for name in targets)
-        pretrained = adapters.base(self, x, rows, columns)
+        pretrained = self.pretrained(x, rows, columns)
         down = g.weight(len(targets) * recipe.adapter_rank * rows, recipe.adapter_bytes)
         up = g.weight(width * recipe.adapter_rank, recipe.adapter_bytes)
         after_a = self.matrix(self.dropout(x, recipe.adapter_dropout), down, len(targets) * recipe.adapter_rank)

@@ -88,7 +88,8 @@ def rank_account(
     else:
         on_device, on_host = placed(states(shape, recipe, flat, rank, sum(chunks)), flat, replicas.offload)
         on_device["gradients"] += bucket_bytes(_of_blocks(shape, flat, sum(chunks)), recipe, flat, rank)
-        base = replace(of_sizes(z, on_device, sharding=sharding), host=on_host)
+        base = of_sizes(z, on_device, sharding=sharding)
+        base = replace(base, host=base.host | on_host)
     if flat.zero >= 2 and flat.dp > 1 and flat.m > 1 and replicas.every_pass is False:
         base = accumulated(base, states(shape, recipe, replace(flat, zero=1), rank, sum(chunks))["gradients"])
     passing_bytes = passing(z, layout.cp, context)

@@ -2,7 +2,7 @@
 
 adamw, momentum and sgd are torch's. adamw-8bit, lion and lion-8bit are bitsandbytes' (0.50, optim/optimizer.py): states
 in fp32, or in one byte with an fp32 scale for each 256 of a tensor's numbers; tensors of fewer than 4,096 numbers stay
-in fp32. adafactor is transformers' (5.24, optimization.py) without momentum: of a matrix one fp32 number for each row
+in fp32. adafactor is transformers' (5.24, `Adafactor`) without momentum: of a matrix one fp32 number for each row
 and one for each column, of a vector one for each number. muon is torch.optim.Muon for the blocks' matrices: their
 momentum; AdamW for the rest.
 """

@@ -45,7 +45,7 @@ def tiles(z: Sizes) -> tuple[Tile, ...]:
         raise ValueError(f"tiles are of a block that keeps all: use checkpointing none, not {z.recipe.checkpointing}")
     if z.frozen:
         raise ValueError("what adapters keep is not told apart here: use adapter none")
-    if z.transformers:
+    if z.recipe.operations != "book":
         raise ValueError("tiles are of the book's operations: use operations book")
     sizes = block_kept(z, "none")
     middle = Tile("middle", z.x + z.mask, _product(z, "out"), 2 * z.x + z.y + _masking(z), "sum", _summed(z))

@@ -17,6 +17,11 @@ from scaleout.spec.variant import NORMS
 STATES = ("weights", "master", "gradients", "optimizer")
 
 
+# Families of transformers whose modules have one linear layer for several matrices, by `Variant.family`.
+QKV, GATE_UP = ("q", "k", "v"), ("gate", "up")
+FUSED = {"gpt2": (QKV,), "gpt_neox": (QKV,), "falcon": (QKV,), "phi3": (QKV, GATE_UP), "glm": (GATE_UP,)}
+
+
 def check_layout(shape: Shape, layout: Layout) -> None:
     """Raise ValueError unless the layout's degrees divide the shape's heads, key-value heads, MLP and layers."""
     check_tensor(shape, layout.tp)
@@ -36,8 +41,19 @@ def adapter_shapes(shape: Shape, recipe: Recipe, tp: int = 1) -> list[tuple[int,
     if recipe.adapter == "none":
         return []
     pairs, rank = slice_linears(shape, tp), recipe.adapter_rank
-    wanted = [pairs[name] for name in MATRICES if name in recipe.targets and name in pairs]
-    return [size for a, b in wanted for size in ((rank, a), (b, rank))]
+    wanted = [names for names in _linears(shape, recipe) if set(names) <= set(recipe.targets) & pairs.keys()]
+    if not wanted:
+        raise ValueError(f"adapter_targets {recipe.adapter_targets} are no matrices of this model: use all")
+    sides = [(pairs[names[0]][0], sum(pairs[name][1] for name in names)) for names in wanted]
+    return [size for a, b in sides for size in ((rank, a), (b, rank))]
+
+
+def _linears(shape: Shape, recipe: Recipe) -> list[tuple[str, ...]]:
+    """The linear layers of a block, each of one matrix or of several."""
+    family = shape.features.family or ("" if shape.gated_mlp else "gpt2")
+    fused = FUSED.get(family, ()) if recipe.operations in ("transformers", "liger") else ()
+    alone = [(name,) for name in MATRICES if not any(name in names for names in fused)]
+    return [*fused, *alone]
 
 
 def adapter_parameters(shape: Shape, recipe: Recipe, tp: int = 1) -> int:

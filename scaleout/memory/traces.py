@@ -2,7 +2,7 @@
 
 Layers of one kind are alike, so of those behind the first, one of each kind is simulated (`transformers.Model`). What
 it writes is kept in parts, by layer, in the forward and in the backward, and these are played onto the tape of a plain
-step (`step`) or of sharded weights (fsdp.py).
+step (walk.py) or of sharded weights (fsdp.py).
 """
 
 from __future__ import annotations
@@ -69,6 +69,10 @@ class Steps:
         """Layer i in the "forward" or the "backward"."""
         return self.parts[phase, self.simulated[self.layers[i]] if i else 0]
 
+    def after(self, i: int) -> Part | None:
+        """What is freed when the backward of layer i is over, if it is the first of a kind that layer 0 is not of."""
+        return self.parts.get(("shared", self.layers[i])) if self.layers.index(self.layers[i]) == i else None
+
     def kept(self, kind: str) -> int:
         """Bytes of a kind that the layers keep between forward and backward."""
         return sum(self.layer("forward", i).net.get(kind, 0) for i in range(len(self.layers)))
@@ -106,13 +110,17 @@ def _alike(z: Sizes) -> Sizes:
 def _recorded(z: Sizes, layers: tuple[str, ...], copies: bool) -> dict[Hashable, Part]:
     tape = Recorder()
     graph = Graph(tape, z.recipe.autocast, copies)
-    result = MODELS[z.recipe.operations](z, graph, layers).forward()
+    model = MODELS[z.recipe.operations](z, graph, layers)
+    result = model.forward()
     tape.mark("loss")
     node, size = result.node, result.bytes
     assert node is not None
     del result
     graph.backward(node, size)
     tape.parts.setdefault("finish", [])
+    for kind, storages in model.shared.items():
+        tape.mark(("shared", kind))
+        storages.clear()
     return {part: _part(events) for part, events in tape.parts.items()}
 
 

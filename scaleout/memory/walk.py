@@ -15,6 +15,7 @@ from scaleout.memory.activations import Sizes, block_kept, copies_kept
 from scaleout.memory.backward import Backward
 from scaleout.memory.forward import forward, passing_forward
 from scaleout.memory.loss import head, kept_in_flight, logits, loss
+from scaleout.memory.megatron import placeholders
 from scaleout.memory.states import bucket_bytes, tensor_shapes
 from scaleout.memory.tape import Tape
 from scaleout.memory.traces import Steps, leave, play
@@ -31,6 +32,7 @@ def walk(z: Sizes, states: dict[str, int]) -> Tape:
     waiting = kept_in_flight(z) if z.last else {}
     for kind, size in waiting.items():
         tape.hold(kind, size)
+    tape.hold("gradients", placeholders(z))
     _forward(z, tape)
     if z.last:
         loss(z, tape)
@@ -114,6 +116,8 @@ def _layers(
         play(part, tape, keep) if i in ends else leave(part, tape, keep)
         if phase == "forward":
             offloaded.leave(tape, i, saved)
+        elif shared := steps.after(i):
+            leave(shared, tape)
 
 
 def resting(z: Sizes, states: dict[str, int]) -> dict[str, int]:

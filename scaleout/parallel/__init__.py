@@ -1,6 +1,7 @@
 """Each technique in torch, from scratch and with the library that people use, behind one interface.
 
-`transformer` is the book's model (`norm` its RMS norm), `recipe` its optimizer and training step. Written by hand are
+`transformer` is the book's model (`norm` its RMS norm), `recipe` its optimizer and training step; `hugging_face` makes
+the models of transformers (an optional package). Written by hand are
 `ring`, an all-reduce from sends and receives, `ddp`, `zero` and `fsdp` (over the units of `flat`), `tensor`
 (`tensor_model`: the transformer in parts), `pipeline` (over the stages of `pipeline_stage`), `recompute`, attention in
 tiles in `kernels`, three axes at once in `mesh` (`mesh_checks` checks what equal losses do not show), and Muon for

@@ -14,6 +14,7 @@ NAMES = {
     "TorchDispatchMode": "torch.utils._python_dispatch:TorchDispatchMode",
     "tree_leaves": "torch.utils._pytree:tree_leaves",
     "FakeTensorMode": "torch._subclasses:FakeTensorMode",
+    "DynamicOutputShape": "torch._subclasses.fake_tensor:DynamicOutputShapeException",
     "active_fake_mode": "torch._guards:active_fake_mode",
     "FakeStore": "torch.testing._internal.distributed.fake_pg:FakeStore",
     "MemTracker": "torch.distributed._tools.mem_tracker:MemTracker",

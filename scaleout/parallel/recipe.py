@@ -122,13 +122,23 @@ class Training:
 
     def __init__(self, shape: Shape, recipe: Recipe, device: str = "cpu", rate: float = 1e-3) -> None:
         check_built(recipe)
-        self.recipe, self.device = recipe, torch.device(device)
         dtype = {2: torch.bfloat16, 4: torch.float32}
         lora = recipe.adapter == "lora"
-        with self.device, default_dtype(dtype[recipe.width("compute" if lora else "weight")]):
-            self.model = Transformer(shape, recipe.attention, recipe.dropout, recipe.checkpointing)
+        with torch.device(device), default_dtype(dtype[recipe.width("compute" if lora else "weight")]):
+            model = Transformer(shape, recipe.attention, recipe.dropout, recipe.checkpointing)
         if lora:
-            add_adapters(self.model, recipe.adapter_rank, dtype[recipe.width("weight")])
+            add_adapters(model, recipe.adapter_rank, dtype[recipe.width("weight")])
+        self._begin(model, recipe, device, rate)
+
+    @classmethod
+    def of(cls, model: nn.Module, recipe: Recipe, device: str = "cpu", rate: float = 1e-3) -> Training:
+        """The training of a model that is there: its parameters are already in the recipe's dtypes."""
+        training = cls.__new__(cls)
+        training._begin(model, recipe, device, rate)
+        return training
+
+    def _begin(self, model: nn.Module, recipe: Recipe, device: str, rate: float) -> None:
+        self.model, self.recipe, self.device = model, recipe, torch.device(device)
         self.trained = [p for p in self.model.parameters() if p.requires_grad]
         self.masters = []
         if recipe.precision == "bf16-master":

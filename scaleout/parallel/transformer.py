@@ -54,7 +54,7 @@ def fused_attention(q: Tensor, k: Tensor, v: Tensor, p: float) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
 
 
-KERNELS = {"naive": naive_attention, "sdpa": fused_attention}
+KERNELS = {"naive": naive_attention, "sdpa": fused_attention, "flash": fused_attention}
 
 
 class Attention(nn.Module):

@@ -9,7 +9,7 @@ from scaleout.spec import checks
 CHOICES = {
     "precision": ("fp32", "autocast-bf16", "bf16-master", "bf16"),
     "optimizer": ("sgd", "momentum", "adamw", "adamw-8bit", "lion", "lion-8bit", "adafactor", "muon"),
-    "attention": ("sdpa", "naive"),
+    "attention": ("sdpa", "naive", "flash"),
     "checkpointing": ("none", "selective", "full"),
     "gradients": ("fresh", "kept", "released"),
     "adapter": ("none", "lora", "qlora"),
@@ -18,7 +18,7 @@ CHOICES = {
     "main_gradients": ("none", "instead", "beside"),
     "buckets": ("none", "beside", "views"),
     "loss": ("eager", "fused", "chunked", "chunked-logits"),
-    "operations": ("book", "transformers", "liger", "lit-gpt"),
+    "operations": ("book", "transformers", "liger", "lit-gpt", "megatron"),
 }
 
 # Matrices of a block that adapters stand beside, by what `adapter_targets` calls them. "all" is PEFT's "all-linear",
@@ -52,7 +52,8 @@ class Recipe:
         AdamW for the rest). foreach: step all tensors at once, or one after another. fused_update: AdamW in one
         kernel, without temporaries (fused=True). paged: bitsandbytes' states in memory that CUDA moves to the host when
         the GPU's runs out: the states of tensors of 100,000 numbers and more are counted there.
-    attention: "sdpa" (fused) or "naive". dropout: probability. checkpointing: "none", "selective" (recompute the
+    attention: "sdpa" (torch's choice of a fused kernel), "naive", or "flash" (flash-attn, in 16 bits: its kernel knows
+        windows, and caps of scores). dropout: probability. checkpointing: "none", "selective" (recompute the
         attention core), "full" (recompute each block). activation_offload: what is saved for the backward waits in the
         host's memory, and comes back when its block needs it (torchtune's enable_activation_offloading).
     compiled: by torch.compile, whose partitioner keeps what matmuls and attention read and make, and makes again what
@@ -68,7 +69,8 @@ class Recipe:
         by one kernel that reads and writes them in the dtype of the matmuls ("fused": the logits and their gradient,
         as flash-attn's CrossEntropyLoss), or with the head in it, a chunk of tokens at a time ("chunked": as
         torch.nn.functional.linear_cross_entropy and Liger's, which make the gradients in the forward).
-    operations: whose modules the model has: the "book"'s, whose norms and activations save what one kernel needs, or
+    operations: whose modules the model has: the "book"'s, whose norms and activations save what one kernel needs; those
+        of "megatron", Megatron-LM with Transformer Engine, whose kernels are fused (memory/megatron.py); or
         those of Hugging Face's "transformers", in which they are several operations (memory/transformers.py);
         the same with "liger"'s kernels (use_liger_kernel, with loss "chunked"); or "lit-gpt"'s, whose head is in 4 bits
         too under "qlora".
@@ -118,6 +120,8 @@ class Recipe:
                 raise ValueError(f"{name} must be a number from 0 up to but not including 1, not {share!r}")
         checks.whole("adapter_rank", self.adapter_rank)
         self._check_parts()
+        if self.attention == "flash" and self.precision == "fp32":
+            raise ValueError("flash-attn computes in 16 bits: use attention sdpa with precision fp32")
         if self.main_gradients != "none" and self.precision != "bf16-master":
             raise ValueError(f"main_gradients need precision bf16-master, not {self.precision}")
 
@@ -130,15 +134,21 @@ class Recipe:
                 )
         eight_bit = self.optimizer.endswith("-8bit")
         for wrong, reason in (
-            (self.paged and not (eight_bit or self.optimizer in ("adamw", "lion")), "paged states are bitsandbytes'"),
-            (self.fused_update and self.optimizer != "adamw", "fused_update is AdamW's"),
+            (
+                self.paged and not (eight_bit or self.optimizer in ("adamw", "lion")),
+                f"paged states are bitsandbytes': not with optimizer {self.optimizer}",
+            ),
+            (
+                self.fused_update and self.optimizer != "adamw",
+                f"fused_update is AdamW's: not with optimizer {self.optimizer}",
+            ),
             (
                 self.gradients == "released" and (self.main_gradients != "none" or self.buckets != "none"),
                 "released gradients leave nothing to accumulate or to reduce: use main_gradients and buckets none",
             ),
         ):
             if wrong:
-                raise ValueError(f"{reason}: not with optimizer {self.optimizer}" if "use" not in reason else reason)
+                raise ValueError(reason)
 
     @property
     def targets(self) -> tuple[str, ...]:

@@ -19,30 +19,42 @@ from scaleout.spec.transformer import PRESETS, Shape
 
 TABLE = json.loads((ROOT / "tests/published/hugging_face_memory.json").read_text(encoding="utf-8"))
 MODELS = json.loads((ROOT / "tests/published/hugging_face_parameters.json").read_text(encoding="utf-8"))["models"]
-WORDS = ("2 to 22%", "34%", "1%")
+CHAPTER = ("Llama, 32,000 words", "Qwen 3, 32,000 words", "GPT-2, 50,257 words")
+WORDS = ("2 to 22%", "37%", "1%")
 
 
-def predicted(row, operations):
+def found(row, operations):
     recipe = Recipe(
         row["precision"], attention=row["attention"], checkpointing=row["checkpointing"], operations=operations
     )
-    shape = Shape.from_config(TABLE["configs"][row["model"]])
-    return account(shape, TABLE["batch"], TABLE["seq"], recipe).peak_bytes
+    return account(Shape.from_config(TABLE["configs"][row["model"]]), TABLE["batch"], TABLE["seq"], recipe)
 
 
-@pytest.mark.parametrize("row", TABLE["rows"], ids=lambda r: "-".join(map(str, list(r.values())[:4])))
+def name(row):
+    return "-".join(row[key] for key in ("model", "precision", "attention", "checkpointing"))
+
+
+@pytest.mark.parametrize("row", TABLE["rows"], ids=name)
 def test_the_predictions_are_todays(row):
-    assert predicted(row, "book") == row["predicted"]
-    if row["attention"] == "sdpa":
-        assert predicted(row, "transformers") == row["transformers"]
+    assert found(row, "book").peak_bytes == row["book"]
+    moments = found(row, "transformers").moments
+    assert {moment: sum(kinds.values()) for moment, kinds in moments.items()} == row["predicted"]
 
 
-def test_the_account_of_their_operations_is_what_they_allocate():
-    """But for what the account counts of a batch, two int64 of a token, where they make more of it or less."""
-    rows = [row for row in TABLE["rows"] if row["transformers"]]
-    assert len(rows) == 18
-    for row in rows:
-        assert row["transformers"] == pytest.approx(row["measured"], abs=3 * 8 * TABLE["batch"] * TABLE["seq"]), row
+def test_how_far_off_it_is():
+    """Of the peak, and of each moment: what is more than 2% off is not the peak, and has its reason."""
+    off = sorted(abs(max(row["predicted"].values()) / max(row["measured"].values()) - 1) for row in TABLE["rows"])
+    families = {config["model_type"] for config in TABLE["configs"].values()}
+    assert len(off) >= 80 and len(families) >= 10
+    assert off[len(off) // 2] < 1e-4 and off[len(off) * 9 // 10] < 1e-3 and off[-1] < 0.02
+    missed = {
+        (row["model"].split(",")[0], moment)
+        for row in TABLE["rows"]
+        for moment, size in row["measured"].items()
+        if abs(row["predicted"][moment] / size - 1) > 0.02
+    }
+    # one tensor of Falcon's forward is freed earlier under autocast than here, where nothing else is saved
+    assert missed <= {("Falcon", "forward")}
 
 
 def test_what_transformers_does_not_have_is_refused():
@@ -61,17 +73,17 @@ def test_what_transformers_does_not_have_is_refused():
     )
 
 
-def test_how_low_it_is():
+def test_how_low_the_account_of_the_books_operations_is():
     low = {}
     for row in TABLE["rows"]:
-        kind = "full" if row["checkpointing"] == "full" else row["attention"]
-        low.setdefault(kind, []).append(round(100 * (1 - row["predicted"] / row["measured"])))
+        if row["model"] in CHAPTER:
+            kind = "full" if row["checkpointing"] == "full" else row["attention"]
+            low.setdefault(kind, []).append(round(100 * (1 - row["book"] / max(row["measured"].values()))))
     assert {kind: (min(some), max(some)) for kind, some in low.items()} == {
         "sdpa": (2, 22),
-        "naive": (3, 34),
+        "naive": (3, 37),
         "full": (0, 1),
     }
-    assert len(TABLE["rows"]) == 36 and TABLE["transformers"] and TABLE["torch"]
 
 
 NAMES = ["qwen3, biases", "olmo2, biases", "gemma3, biases", "gpt2, a wide MLP", "gpt_neox, no biases of attention"]

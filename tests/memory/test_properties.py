@@ -30,7 +30,11 @@ def recipes(count: int = 40) -> list[Recipe]:
         chosen = {name: dice.choice(options) for name, options in CHOICES.items()}
         if chosen["precision"] != "bf16-master":
             chosen["main_gradients"] = "none"
-        if chosen["attention"] != "sdpa":
+        if chosen["attention"] == "flash" and chosen["precision"] == "fp32":
+            chosen["attention"] = "sdpa"
+        if chosen["operations"] in ("liger", "lit-gpt"):  # of Llama's blocks alone
+            chosen["operations"] = "transformers"
+        if chosen["checkpointing"] == "selective":
             chosen["operations"] = "book"
         if chosen["main_gradients"] != "none" or chosen["buckets"] != "none":
             chosen["gradients"] = "fresh" if chosen["gradients"] == "released" else chosen["gradients"]
@@ -39,6 +43,7 @@ def recipes(count: int = 40) -> list[Recipe]:
 
 
 SHAPES, RECIPES = (GPT, LLAMA), recipes()
+BOOKS = [replace(recipe, operations="book") for recipe in RECIPES]
 
 
 @over(shape=SHAPES, recipe=RECIPES)
@@ -54,10 +59,11 @@ def test_every_moment_has_every_kind_and_none_is_negative(shape, recipe):
 
 @over(shape=SHAPES, recipe=RECIPES)
 def test_the_walk_ends_with_the_states_and_the_batch(shape, recipe):
-    """Conservation: all that was allocated is freed, but for states, gradients and tokens."""
+    """Conservation: all that was allocated is freed, but for states, gradients that are not released, and tokens."""
     from scaleout.memory.walk import walk
 
     held = states(shape, recipe, Layout())
+    held["gradients"] *= recipe.gradients != "released"
     z = Sizes(shape, 2, 128, recipe, Layout())
     end = walk(z, held).held
     assert end == {**dict.fromkeys(KINDS, 0), **held, "activations": z.batch_bytes} and z.batch_bytes >= 16 * 2 * 128
@@ -112,7 +118,7 @@ def test_the_peak_grows_with_all_that_makes_it(shape, recipe):
     assert account(replace(shape, ff=shape.h_ff + 64), 2, 128, recipe).peak_bytes > base
 
 
-@over(shape=SHAPES, recipe=RECIPES)
+@over(shape=SHAPES, recipe=BOOKS)
 def test_recomputing_more_keeps_less(shape, recipe):
     kept = [sum(block_kept(Sizes(shape, 2, 128, recipe, Layout()), how).values()) for how in CHOICES["checkpointing"]]
     assert kept[0] >= kept[1] > kept[2] > 0
@@ -125,7 +131,7 @@ def test_gradients_that_are_kept_are_there_at_every_moment(shape, recipe):
     assert {kinds["gradients"] for kinds in kept.moments.values()} == {kept.states["gradients"]}
 
 
-@over(shape=SHAPES, recipe=RECIPES)
+@over(shape=SHAPES, recipe=BOOKS)
 def test_activations_are_linear_in_the_batch(shape, recipe):
     one, two, three = (sum(block_kept(Sizes(shape, b, 128, recipe, Layout()), "none").values()) for b in (1, 2, 3))
     assert three - two == two - one > 0
@@ -175,7 +181,7 @@ def test_model_parallel_ranks_hold_the_model(shape, tp, pp):
     assert found == total_parameters(shape) + (tp - 1) * copied + tied
 
 
-@over(shape=SHAPES, recipe=RECIPES)
+@over(shape=SHAPES, recipe=BOOKS)
 def test_sequence_parallel_divides_what_tensor_parallel_leaves(shape, recipe):
     whole, tensor, both = (
         sum(block_kept(Sizes(shape, 2, 128, recipe, layout), "none").values())

@@ -42,9 +42,9 @@ def test_what_did_not_see_a_series_says_nearly_the_same():
 
 
 def test_the_words_of_the_page():
-    assert f"{len(measured.rows())} training steps" in PAGE
+    assert f"{len(measured.rows())} steps of pre-training" in PAGE
     assert f"has {len(fit_seconds.names())} fitted constants" in PAGE
-    kinds = re.findall(r"\{accuracy\} (\w+)", PAGE)
+    kinds = re.findall(r"\{accuracy\} ([\w-]+)", PAGE)
     assert sorted(kinds) == sorted(["picture", *accuracy.TABLES])
 
 

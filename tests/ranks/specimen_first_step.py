@@ -22,7 +22,7 @@ import torch.distributed as dist
 
 from scaleout.lab import corpus, options, session
 from scaleout.measure import architecture as measure_architecture
-from scaleout.measure import architecture_input, architecture_link, architecture_saves, rounds
+from scaleout.measure import architecture_input, architecture_link, architecture_saves, model_run, rounds
 from scaleout.measure import bottlenecks as measure_bottlenecks
 from scaleout.measure import budget as measure_budget
 from scaleout.measure import mesh as measure_mesh
@@ -51,6 +51,7 @@ STEPS = (
     (measure_bottlenecks.Bench, "step"),
     (measure_budget.Study, "_update"),
     (measure_mesh.MeshWay, "step"),
+    (model_run.Run, "step"),
 )
 
 

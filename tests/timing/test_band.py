@@ -73,7 +73,7 @@ def test_of_the_program_on_the_family_where_there_are_enough():
         ),
         (job("compiled", "a100-80gb", 8), ("compiled", ""), "only 5 of torch.compile on Ampere"),
         (job("compiled", "b200", 8), ("compiled", ""), "no published step of torch.compile on Blackwell"),
-        (job("huggingface"), ("huggingface", ""), "only 3 of Hugging Face Transformers, eager on Hopper"),
+        (job("huggingface"), ("huggingface", ""), "only 1 of Hugging Face Transformers, eager on Hopper"),
         (job("huggingface-compiled"), ("", ""), "no published step of Hugging Face Transformers, compiled on Hopper"),
         (job(seq=16_384), ("megatron", "hopper"), "longer sequences than their 4,096 tokens"),
         (job(gpus=4096), ("megatron", "hopper"), "more GPUs than their 2,048"),
