@@ -169,6 +169,8 @@ def tuned(o: Namespace, method: str) -> tuple[finetune.Setting, int, dict[str, t
     for name, table in (("optimizer", finetune.OPTIMIZERS), ("precision", finetune.PRECISIONS)):
         named(name, values[name], table)
     setting = finetune.Setting.of(values)
+    if setting.runs != setting.program:
+        raise ValueError("Liger's kernels are priced for Llama's modules only: use program hf")
     some = {"q", "k", "v"} & set(setting.recipe.targets)
     if setting.fused and len(some) in (1, 2):
         raise ValueError("its q, k and v are one matrix, which is adapted whole: use targets all, attention or q+k+v")

@@ -146,6 +146,7 @@ def test_every_model_by_name_is_answered(key):
         (("qwen3-8b", "--device", "t4", "--lora", "--gpus", "4", "--batch", "6"), "the nearest that does is 8"),
         (("qwen3-8b", "--device", "t4", "--lora", "--micro-batch", "3"), "does not divide 8 sequences per GPU: use 2"),
         (("qwen3-8b", "--device", "t4", "--lora", "--micro-batch", "0"), "micro-batch must be a whole number"),
+        (("phi-4", "--device", "t4", "--lora", "--program", "liger"), "for Llama's modules only: use program hf"),
         (("phi-4", "--device", "t4", "--lora", "--targets", "q"), "its q, k and v are one matrix"),
         (("qwen3-8b", "--device", "t4", "--lora", "--targets", "q+x"), "not 'x'"),
         (("qwen3-8b", "--device", "t4", "--lora", "--optimizer", "adam"), "nearest: adamw"),

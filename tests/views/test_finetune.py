@@ -218,6 +218,15 @@ def test_one_matrix_of_q_k_and_v_is_adapted_whole():
     assert not setting(targets="q+v", method="lora").fused
 
 
+def test_ligers_kernels_are_priced_for_llamas_modules():
+    llama, gemma = (setting(model=model, program="liger", method="lora") for model in ("qwen3-8b", "gemma-2-9b"))
+    assert llama.recipe.operations == "liger" and llama.recipe.loss == "chunked"
+    assert llama.peak < llama.other(program="huggingface").peak and llama.rate > llama.other(program="huggingface").rate
+    assert gemma.job == gemma.other(program="huggingface").job
+    assert "without them" in shown(model="gemma-2-9b", program="liger")["levers"]["program"]["note"]
+    assert "Liger's kernels" in levers.every(setting()) and "Liger's kernels" not in levers.every(gemma)
+
+
 def test_controls_of_another_method_say_so():
     notes = {method: set(shown(method=method)["levers"]) for method in METHODS}
     assert notes["full"] == {"rank", "targets", "unquantized"}

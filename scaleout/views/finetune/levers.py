@@ -22,7 +22,7 @@ def savers(setting: Setting) -> dict[str, dict]:
     every: dict[str, dict] = {
         "micro-batch 1": {"batch": 1},
         "activation checkpointing": {"checkpointing": "full"},
-        "the loss in chunks": {"loss": "chunked"} if setting.program != "liger" else {},
+        "the loss in chunks": {"loss": "chunked"} if setting.runs != "liger" else {},
         "AdamW in 8 bits": {"optimizer": "adamw-8bit"} if setting.optimizer == "adamw" else {},
         "LoRA": {"method": "lora"} if setting.method == "full" else {},
         "QLoRA": {"method": "qlora"},
@@ -43,9 +43,13 @@ def speeders(setting: Setting) -> dict[str, dict]:
         "LoRA": {"method": "lora"} if setting.method == "qlora" else {},
         "DDP": {"layout": "ddp"} if setting.gpus > 1 or setting.layout == "offload" else {},
         "FSDP": {"layout": "fsdp"} if setting.gpus > 1 and setting.layout == "offload" else {},
-        "Liger's kernels": {"program": "liger"} if setting.program == "huggingface" else {},
-        "torch.compile": {"program": "compiled"} if setting.program == "eager" else {},
+        "Liger's kernels": {"program": "liger"} if _takes_liger(setting) else {},
+        "torch.compile": {"program": "compiled"} if setting.runs == "eager" else {},
     }.items() if _is_one(setting, change)}  # fmt: skip
+
+
+def _takes_liger(setting: Setting) -> bool:
+    return setting.runs == "huggingface" and setting.other(program="liger").runs == "liger"
 
 
 def every(setting: Setting) -> dict[str, dict]:

@@ -129,11 +129,17 @@ class Setting(base.Setting, remembered=512):
         """Whether FSDP shards the weights; on one GPU there is nothing to shard, only to offload."""
         return self.layout == "offload" or (self.layout == "fsdp" and self.gpus > 1)
 
+    @property
+    def runs(self) -> str:
+        """The program that is priced: Liger's kernels for Llama's modules, and for others as without them."""
+        llamas = self.shape.llama and not self.shape.features.family
+        return "huggingface" if self.program == "liger" and not llamas else self.program
+
     @cached_property
     def recipe(self) -> Recipe:
         """As transformers' Trainer with PEFT, or torchtune, trains it. PEFT has fp32 adapters under autocast, a base
         in 16 bits (autocast_adapter_dtype); torchtune, and FSDP, whose shards are of one dtype, have both in bf16."""
-        theirs, precision = self.program in OPERATIONS, self.precision
+        theirs, precision = self.runs in OPERATIONS, self.precision
         if self.adapter != "none":
             precision = "autocast-bf16" if theirs and not self.sharded else "bf16"
         optimizer = self.optimizer.removeprefix(PAGED)
@@ -149,9 +155,9 @@ class Setting(base.Setting, remembered=512):
             adapter_rank=self.rank,
             adapter_targets="q+k+v" if self.targets == "q+v" and self.fused else self.targets,
             unquantized=self.unquantized,
-            loss="chunked" if self.program == "liger" else self.loss,
-            operations=OPERATIONS.get(self.program, "book"),
-            compiled=self.program == "compiled",
+            loss="chunked" if self.runs == "liger" else self.loss,
+            operations=OPERATIONS.get(self.runs, "book"),
+            compiled=self.runs == "compiled",
             buckets="beside" if self.gpus > 1 and not self.sharded else "none",
         )
         if self.sharded and precision == "autocast-bf16":  # as Accelerate has it
@@ -162,7 +168,7 @@ class Setting(base.Setting, remembered=512):
     @property
     def fused(self) -> bool:
         """Whether q, k and v are one matrix in the program's modules, which an adapter stands beside as a whole."""
-        return self.program in OPERATIONS and self.shape.features.family in ONE_MATRIX
+        return self.runs in OPERATIONS and self.shape.features.family in ONE_MATRIX
 
     @property
     def paged(self) -> bool:
@@ -172,7 +178,7 @@ class Setting(base.Setting, remembered=512):
     def job(self) -> Job:
         layout = Layout(dp=self.gpus, zero=3 if self.sharded else 0, micro_batches=self.passes)
         replicas = Replicas(offload="parameters" if self.layout == "offload" else "none")
-        nodes, program = cluster(1, self.gpus, self.card.link), PROGRAMS.get(self.program, LIGER)
+        nodes, program = cluster(1, self.gpus, self.card.link), PROGRAMS.get(self.runs, LIGER)
         return Job(self.shape, self.tokens, self.card, nodes, self.batch, layout, self.recipe, program, replicas)
 
     @property

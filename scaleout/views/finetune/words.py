@@ -51,7 +51,9 @@ def advice(setting: Setting) -> str:
 def notes(setting: Setting, pasted: bool) -> dict:
     """What is said of controls that do not act on what is chosen."""
     found = {"model": {"off": "config.json gives the model: empty its box"}} if pasted else {}
-    if setting.program == "liger":
+    if setting.program != setting.runs:
+        found["program"] = {"note": "Liger's kernels are priced for Llama's modules only: priced without them"}
+    if setting.runs == "liger":
         found["loss"] = {"off": "Liger makes the loss in chunks"}
     if setting.fused and setting.targets == "q+v" and setting.method != "full":
         found["targets"] = {"note": "q, k and v are one matrix here, which is adapted whole"}
