@@ -138,7 +138,7 @@ def rounded(found, **where) -> list[int]:
 
 def test_the_words_about_seconds():
     found = accuracy_runs.runs("seconds")
-    assert said(f"{len(RUNS)} runs that fine-tune") and len(found) == len(RUNS)
+    assert said(f"{len(RUNS)} runs of fine-tuning") and len(found) == len(RUNS)
     assert f"{len(RUNS)} published runs of fine-tuning" in repo.text("README.md")
     assert {run.values["gpus"] for run in RUNS} <= set(range(1, 33)) and said("on 1 to 32 GPUs")
     qwen = {
