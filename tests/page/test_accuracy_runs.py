@@ -216,3 +216,12 @@ def test_what_ibm_s_programs_kept_is_counted():
 def test_the_words_about_megatron_s_memory():
     low = [1 - measured_memory.peak(row) / (row.gib * 2**30) for row in measured.rows() if row.gib]
     assert len(low) == 24 and min(low) > 0 and max(low) < 0.0035 and said("predicted at most 0.35% too low")
+
+
+def test_the_table_of_families_has_every_measured_step_once():
+    lines = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in accuracy.TABLES["families"]().splitlines()[2:]
+    ]
+    stored = [json.loads(path.read_text())["rows"] for path in (accuracy_runs.MODULES, accuracy_runs.ADAPTERS)]
+    assert sum(int(line[1]) for line in lines[:-1]) == int(lines[-1][1]) == sum(map(len, stored))
+    assert float(lines[-1][3].rstrip("%")) < 1, "of nine of ten, far less than of any program"
