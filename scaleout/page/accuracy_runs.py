@@ -155,8 +155,13 @@ def beside() -> str:
 
 def spread(errors: list[float], digits: int = 0) -> list[str]:
     """The median, what nine of ten are within, and the worst."""
-    sizes = [abs(error) for error in errors]
-    return [f"{median(sizes):.{digits}%}", f"{band.ninth(sizes):,.{digits}%}", f"{max(errors, key=abs):+,.{digits}%}"]
+    sizes, most = [abs(error) for error in errors], max(errors, key=abs)
+    most = round(most, digits + 2) + 0.0  # no -0.00%
+    return [
+        f"{median(sizes):.{digits}%}",
+        f"{band.ninth(sizes):,.{digits}%}",
+        f"{most:{'+' if most else ''},.{digits}%}",
+    ]
 
 
 def tables(grouped: Callable) -> dict[str, Callable[[], str]]:
