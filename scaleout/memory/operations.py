@@ -77,7 +77,8 @@ class Operations:
         storage = Storage(self.tape, "weights", w.count * z.e if self.graph.copies else 0)
         edges = [(w.node, w.bytes, w.bytes)] if w.node else []
         copy = Tensor(storage, w.count, z.e, self.graph._node(edges, ()))
-        if w.node:  # autocast caches copies of weights that are trained
+        # autocast caches copies of weights that are trained, and are no views, as those that FalconLinear transposes
+        if w.node and self.modules.block != "falcon":
             self.graph.cache.append(copy)
         return copy
 

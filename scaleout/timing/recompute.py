@@ -53,7 +53,7 @@ def phases(job: Job, rank: Machine) -> dict[str, Phase]:
 def _phase(job: Job, tile: Tile, parts: compute.Operations, rates) -> Phase:
     matmul = attention = 0.0
     if tile.kind == "attention":  # a naive one's two products are two tiles
-        attention = parts.attention[0] / (1 if job.recipe.attention != "naive" else 2)
+        attention = parts.attention[0] / (2 if job.recipe.attention == "naive" else 1)
     elif tile.flops:
         matmul = parts.products[MATRIX.get(tile.name, tile.name)]
     moved = passes(job, tile)
