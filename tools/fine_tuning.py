@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 import measured
 
 from scaleout.memory.job import fullest
-from scaleout.memory.states import paged_bytes
 from scaleout.spec.devices import DEVICES
 from scaleout.spec.frameworks import trained
 from scaleout.spec.job import Job
@@ -47,17 +46,16 @@ class Run:
 
 
 def peak(run: Run) -> int:
-    """What torch allocates at the fullest moment, as the account has it. States of an optimizer that CUDA pages are not
-    torch's (bitsandbytes asks CUDA for managed memory)."""
-    return fullest(run.job).peak_bytes - paged_bytes(run.shape, run.job.recipe, run.job.layout)
+    """What torch allocates at the fullest moment, as the account has it."""
+    return fullest(run.job).peak_bytes
 
 
 def of_2024(run: Run) -> dict[str, int]:
     """Bytes by moment that transformers 4.45 and FSDP 1 keep and what the account stands for does not.
 
-    loss: transformers made fp32 logits and a copy of those that have a label (modeling_llama.py), whatever kernel read
+    loss: transformers made fp32 logits and a copy of those that have a label (LlamaForCausalLM), whatever kernel read
     them; the account has 16-bit logits and their gradient. block: where no weight is trained, a re-entrant checkpoint
-    under FSDP 1 leaves each block its input's gradient until the backward ends (tests/memory/test_fsdp1.py).
+    under FSDP 1 leaves each block its input's gradient until the backward ends (tests/memory/test_fsdp1_truth.py).
     """
     values, shape = run.values, run.shape
     tokens = values["batch"] * values["seq"]

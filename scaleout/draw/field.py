@@ -48,15 +48,19 @@ def field(
     points: Iterable[tuple[float, float, Sequence[object], str]],
     words: tuple[float, float, str],
     label: str,
+    columns: int = 1,
+    reach: float = 0.0,
 ) -> str:
     """The control over the shapes. box: (x, y, width, height) in which it listens. points: (x, y, a value for each of
     `controls`, what is said of it), in the order in which arrow keys go. words: where that is said, and what stands
-    there before. label: names the field to who does not see it."""
+    there before. label: names the field to who does not see it. columns: of a grid, whose rows go upward and are what
+    the arrows up and down go through; reach: of a point, in CSS pixels, 0 for the usual one."""
     data = ";".join(f"{x:.1f} {y:.1f} {' '.join(map(str, values))}|{text}" for x, y, values, text in points)
     x, y, width, height = box
     ring = f'<circle r="7" fill="none" stroke="{svg.colour("key")}" stroke-width="2" visibility="hidden"/>'
+    grid = f' data-columns="{columns}" data-reach="{svg.num(reach)}"' if columns > 1 else ""
     return (
-        f'<g data-mark="field" data-field="{escape(" ".join(controls), quote=True)}" '
+        f'<g data-mark="field"{grid} data-field="{escape(" ".join(controls), quote=True)}" '
         f'data-points="{escape(data, quote=True)}" data-label="{escape(label, quote=True)}">'
         f'<rect x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(width)}" height="{svg.num(height)}" rx="4" '
         f'fill="transparent" class="live-hit"/>{ring}'

@@ -81,7 +81,7 @@ def model(question: Question) -> dict[str, Any]:
         "name": question.name,
         "parameters": total_parameters(shape),
         "active": active_parameters(shape),
-        "not_priced": [*unpriced(shape), *[UNFOLLOWED] * (theirs and kind not in FOLLOWED)],
+        "not_priced": [*unpriced(shape) * (not theirs), *[UNFOLLOWED] * (theirs and kind not in FOLLOWED)],
     }
 
 

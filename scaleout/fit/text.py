@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from scaleout.memory.tape import KINDS
+from scaleout.views.finetune.words import WAYS
 from scaleout.words import tables
 from scaleout.words.amounts import amount, quantity, short, took
 
@@ -22,6 +23,13 @@ def _head(found: dict[str, Any]) -> list[str]:
     model, gpus = found["model"], f"{found['cluster']}, {found['program']}"
     active = f", {model['active']:,} of them active" if model["active"] < model["parameters"] else ""
     step = f"{found['sequences']:,} sequences of {found['seq']:,} tokens per step"
+    if "method" in found:
+        active += (
+            f", {found['trained']:,} of them trained"
+            if found["method"] == "full"
+            else (f" and {found['trained']:,} of adapters")
+        )
+        gpus += f", {WAYS[found['method']]}"
     lines = [
         f"{model['name']} ({model['parameters']:,} parameters{active}) on {gpus}",
         f"{step}; {_gb(found['usable_bytes'])} GB of each GPU are usable",
@@ -45,6 +53,8 @@ def _counted(found: dict[str, Any]) -> list[str]:
 def _priced(found: dict[str, Any]) -> list[str]:
     best, run = found["best"], found["run"]
     fits = "fits" if best["fits"] else f"does not fit by {_gb(best['bytes'] - found['usable_bytes'])} GB"
+    if best.get("verdict") == "may fit":
+        fits = "may fit: the allocator decides"
     batch = f"micro-batch {best['micro_batch']}, the largest that fits is {found['largest_micro_batch']}"
     rate = f"{quantity(best['tokens_per_second'])} tokens/s, {100 * best['mfu']:.0f}% MFU"
     price = f"{quantity(run['price'])} {run['currency']} at {run['gpu_hour']:g} per GPU-hour"
@@ -60,6 +70,7 @@ def _priced(found: dict[str, Any]) -> list[str]:
         "",
         _layouts(found),
         "",
+        *([_changes(found), ""] if "changes" in found else []),
         found["band_of"],
     ]
 
@@ -76,6 +87,16 @@ def _memory(moments: dict[str, dict[str, int]]) -> str:
         for moment, sizes in moments.items()
     ]
     return tables.aligned(["GB", *kinds, "all"], rows, [False, *[True] * (len(kinds) + 1)])
+
+
+def _changes(found: dict[str, Any]) -> str:
+    """What one change makes of the best."""
+    rows = [
+        [one["change"], amount(one["bytes"], 10**9), "–" if one["verdict"] == "does not fit" else f"{one['gain']:+.0%}",
+         one["verdict"]]
+        for one in found["changes"]
+    ]  # fmt: skip
+    return tables.aligned(["one change away", "peak", "tokens/s", ""], rows, [False, True, True, False])
 
 
 def _layouts(found: dict[str, Any]) -> str:

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from scaleout.lab.text import progress
 from scaleout.parallel.transformer import Transformer
 from scaleout.spec.transformer import Shape
-from scaleout.timing.compute import GELU, STREAM
+from scaleout.timing.passes import GELU, STREAM
 
 ROUNDS = 5
 SAMPLE, LONGEST = 0.05, 0.02  # of the time given for a number, and seconds at most

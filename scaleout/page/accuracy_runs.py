@@ -16,6 +16,7 @@ from scaleout.timing import band
 from scaleout.words.tables import markdown
 
 MODULES = ROOT / "tests" / "published" / "hugging_face_memory.json"
+ADAPTERS = ROOT / "tests" / "published" / "adapters_memory.json"
 JUDGED = ROOT / "tests" / "published" / "fine_tuning_judged.json"
 METHODS = {"full": "all weights", "lora": "LoRA", "qlora": "QLoRA"}
 KERNELS = {"plain": "", "kbit": ", norms cast to fp32", "fused": ", Triton kernels",
@@ -94,28 +95,24 @@ def memory() -> str:
     for name, members in [(name, [row for row in found if setting(row) == name]) for name in groups]:
         errors = [row["error"] for row in members]
         then = [row["of_2024_gib"] / row["measured_gib"] - 1 for row in members if row["of_2024_gib"]]
-        lines.append([name, str(len(members)), *spread(errors, 1), *(spread(then, 1) if then else [""] * 3)])
-    lines.append(["**all**", str(len(found)), *spread([row["error"] for row in found], 1), *[""] * 3])
-    head = ["What ran", "Runs", "Median", "Nine of ten within", "Worst", "2024: median", "Nine of ten within", "Worst"]
+        lines.append([name, str(len(members)), *spread(errors, 1), *(spread(then, 1)[::2] if then else ["", ""])])
+    lines.append(["**all**", str(len(found)), *spread([row["error"] for row in found], 1), "", ""])
+    head = ["What ran", "Runs", "Median", "Nine of ten within", "Worst", "2024: median", "Worst"]
     return markdown(head, lines, ("What ran",))
 
 
 def families() -> str:
-    """The account beside what modules of transformers allocate on fake tensors, by family."""
+    """The account beside what modules of transformers and PEFT allocate on fake tensors, by family and adapter."""
     groups: dict[str, list[float]] = {}
     for row in json.loads(MODULES.read_text(encoding="utf-8"))["rows"]:
-        predicted = row.get("transformers", row["predicted"])
-        if predicted:
-            name = row["model"].partition(",")[0]
-            groups.setdefault(name, []).append(largest(predicted) / largest(row["measured"]) - 1)
+        error = max(row["predicted"].values()) / max(row["measured"].values()) - 1
+        groups.setdefault(row["model"].partition(",")[0], []).append(error)
+    for row in json.loads(ADAPTERS.read_text(encoding="utf-8"))["rows"]:
+        name = f"PEFT's {METHODS[row['recipe']['adapter']]}"
+        groups.setdefault(name, []).append(row["predicted"] / row["measured"] - 1)
     every = [error for errors in groups.values() for error in errors]
     lines = [[name, str(len(errors)), *spread(errors, 2)] for name, errors in [*groups.items(), ("**all**", every)]]
     return markdown(["Family", "Steps", "Median", "Nine of ten within", "Worst"], lines, ("Family",))
-
-
-def largest(found: int | dict[str, int]) -> int:
-    """The peak of what was found, by moment or as it is."""
-    return max(found.values()) if isinstance(found, dict) else found
 
 
 def worst(found: list[dict], what: str, unit: str) -> str:
@@ -158,8 +155,13 @@ def beside() -> str:
 
 def spread(errors: list[float], digits: int = 0) -> list[str]:
     """The median, what nine of ten are within, and the worst."""
-    sizes = [abs(error) for error in errors]
-    return [f"{median(sizes):.{digits}%}", f"{band.ninth(sizes):,.{digits}%}", f"{max(errors, key=abs):+,.{digits}%}"]
+    sizes, most = [abs(error) for error in errors], max(errors, key=abs)
+    most = round(most, digits + 2) + 0.0  # no -0.00%
+    return [
+        f"{median(sizes):.{digits}%}",
+        f"{band.ninth(sizes):,.{digits}%}",
+        f"{most:{'+' if most else ''},.{digits}%}",
+    ]
 
 
 def tables(grouped: Callable) -> dict[str, Callable[[], str]]:

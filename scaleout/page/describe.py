@@ -18,7 +18,7 @@ PAGES = {
     "book/how-to-use": "Three ways to use the book: read it in the browser with nothing installed, run its notebooks "
     "and labs on a laptop or on GPUs, or teach a class with it.",
     "book/planner": "Choose a model, GPUs and a batch, and see every layout of the training with its step time, its "
-    "memory, and the reason why it is not the best.",
+    "memory, and the reason why it is not the best; or what fine-tuning fits on one GPU.",
     "book/notation": "The symbols of the book for the model, the run and the machine, with their units, and the "
     "difference between GB and GiB.",
     "book/glossary": "The vocabulary of distributed training in short entries, from 1F1B and activation "

@@ -97,6 +97,18 @@ def html(data: dict) -> str:
     )
 
 
+def tabs(views_by_words: list[tuple[str, dict]]) -> str:
+    """The HTML form of several views, of which one is shown at a time. It takes no JavaScript: tabs are radio buttons,
+    and the style sheet hides the other views (static/tabs.css)."""
+    inputs = "".join(
+        f'<label><input type="radio" name="live-tab"{" checked" * (not place)}><span>{escape(words)}</span></label>'
+        for place, (words, _) in enumerate(views_by_words)
+    )
+    shown = "".join(f'<div class="live-tab">{html(data)}</div>' for _, data in views_by_words)
+    first = f'<div class="live-tablist" role="radiogroup" aria-label="What to plan">{inputs}</div>'
+    return f'<div class="live-tabs">{first}{shown}</div>'
+
+
 def plain(data: dict) -> str:
     """The text form: the title, and the sentence or the prompt."""
     if "question" in data:

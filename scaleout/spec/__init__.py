@@ -2,14 +2,15 @@
 
 `job` is a whole training run: the model, the recipe, the cluster, and the `program` that runs it; `job_checks` says
 which jobs are possible. The other modules are its parts. `transformer` has the shape of a model, its parameters and
-operations, and `variant` in what its blocks differ from GPT's and Llama's. `config` reads a config.json, by `families`,
-and `hugging_face` the one that a page has. `recipe` is how the model is trained, as far as memory and
-kernels are concerned. `layout` (`layout_words` for its text form), `sharding` and `slices` (the matrices of a block)
-say how ranks divide the model, `blocks` which kinds of layers it has, with their matrices, `adapters` the low-rank
-matrices beside them, `replicas` how replicas exchange gradients and weights, `mesh` where the ranks are,
-which groups they form and over which links, and `pipeline` in which orders the ranks of a pipeline work
-(`pipeline_weave` interleaves them). `devices` has GPUs and `hardware` links from datasheets, `protocols` NCCL's own
-constants, `sweeps` published measurements, each figure with its source; `topology` connects ranks to a cluster.
+operations, and `variant` in what its blocks differ from GPT's and Llama's. `config` reads a config.json, by
+`families`, and `hugging_face` the one that a page has; `models` has open models. `recipe` is how the model is
+trained, as far as memory and kernels are concerned. `layout` (`layout_words` for its text form), `sharding` and
+`slices` (the matrices of a block) say how ranks divide the model, `blocks` which kinds of layers it has, with their
+matrices, `adapters` the low-rank matrices beside them, `replicas` how replicas exchange gradients and weights, `mesh`
+where the ranks are, which groups they form and over which links, and `pipeline` in which orders the ranks of a
+pipeline work (`pipeline_weave` interleaves them). `devices` has GPUs and `hardware` links from datasheets,
+`protocols` NCCL's own constants, `sweeps` published measurements, each figure with its source; `topology` connects
+ranks to a cluster.
 `checks` has the refusals of all modules, `command` their command line, `muon` the states and operations of Muon.
 
 `launchers` writes a layout as options of the book's job, of torchtitan and of Megatron-LM; `frameworks` says which of

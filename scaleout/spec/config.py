@@ -29,8 +29,10 @@ NULLS = ("num_key_value_heads", "sliding_window", "q_lora_rank", "attn_logit_sof
 OPTIONAL = ("model_type", "architectures", "layer_types", "num_labels", "id2label", "intermediate_size",
             "moe_intermediate_size", "shared_expert_intermediate_size", "num_experts_per_tok", "kv_lora_rank",
             "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")  # fmt: skip
+# Keys by which a file is known to be no model's config.json, but one that stands beside it, or has the model inside it.
+STRANGE = ("peft_type", "base_model_name_or_path", "dim", "n_layers", "n_heads", "text_config")
 FAMILY_KEYS = tuple(key for family in FAMILIES.values() for key in (*family.silent, *family.names))
-KEYS = tuple(dict.fromkeys((*OPTIONAL, *SIZES, *EXPERTS, *FAMILY_KEYS)))  # all that is read
+KEYS = tuple(dict.fromkeys((*OPTIONAL, *SIZES, *EXPERTS, *FAMILY_KEYS, *STRANGE)))  # all that is read
 # Keys that change no size: of how text is made and of numbers that are computed with.
 IDLE = re.compile(
     r"""_name_or_path|auto_map|(torch_)?dtype|transformers_version|use_cache|is_decoder|pretraining_tp|[a-z_]*token_id|
@@ -44,6 +46,7 @@ IDLE = re.compile(
     re.VERBOSE,
 )
 DEEPEST = 1024  # layers
+LARGEST = 10**6  # bytes of a config.json at most: what has more is no such file, and is not read
 
 
 class Values(dict):
@@ -91,13 +94,17 @@ def opened(config: Mapping | str | Path) -> dict:
         return dict(config)
     if not isinstance(config, (str, Path)):
         raise ValueError(f"a model is a config.json, its folder or a dictionary, not {checks.said(config)}")
-    path = Path(config)
+    path, shown = Path(config), str(config)
+    shown = shown if len(shown) <= 60 else f"…{shown[-60:]}"  # of a long path its end, which has the file's name
     try:
-        text = (path / "config.json" if path.is_dir() else path).read_text(encoding="utf-8")
+        path = path / "config.json" if path.is_dir() else path
+        size = path.stat().st_size
+        text = "" if size > LARGEST else path.read_text(encoding="utf-8")
     except (OSError, ValueError):
-        shown = str(config)  # of a long path its end, which has the file's name
-        shown = shown if len(shown) <= 60 else f"…{shown[-60:]}"
         raise ValueError(f"{checks.said(shown)} is no config.json, and no folder with one") from None
+    if size > LARGEST:
+        limit = f"a config.json has at most {LARGEST // 10**6} MB"
+        raise ValueError(f"{checks.said(shown)} has {size / 1e6:,.0f} MB: {limit}")
     return parsed(text)
 
 
@@ -105,6 +112,7 @@ def fields(config: Mapping | str | Path) -> dict[str, Any]:
     """The fields of the Shape of a model, whatever its head: of a file, a folder or a dictionary. ValueError, in one
     line, for what is missing and what is not known."""
     config = opened(config)
+    _check_is_model(config)
     values = _read(config)
     kind = values.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
@@ -113,6 +121,15 @@ def fields(config: Mapping | str | Path) -> dict[str, Any]:
         return _fields(Values(kind, FAMILIES[kind], values))
     except ValueError as error:
         raise ValueError(f"this config.json: {error}") from None
+
+
+def _check_is_model(config: Mapping[str, Any]) -> None:
+    """ValueError for files that stand beside a model's config.json, or in its place."""
+    if "peft_type" in config:
+        base = checks.said(str(config.get("base_model_name_or_path")))
+        raise ValueError(f"this file is an adapter's: take the config.json of its base model, {base}")
+    if {"dim", "n_layers", "n_heads"} <= config.keys():
+        raise ValueError("this is Meta's params.json: take the config.json of the same model for transformers")
 
 
 def _unknown(kind: object, config: Mapping[str, Any]) -> str:

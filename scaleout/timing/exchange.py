@@ -22,7 +22,8 @@ from scaleout.spec.transformer import Shape, total_parameters
 from scaleout.timing import calibrated
 from scaleout.timing.compute import Work
 from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, Layer, Timeline, ddp_step
-from scaleout.timing.fsdp import FsdpTimeline, Piece, first_pass, fsdp_step, pieces
+from scaleout.timing.fsdp import FsdpTimeline, first_pass, fsdp_step, pieces
+from scaleout.timing.fsdp_plan import Piece
 from scaleout.timing.fsdp_short import ShortTimeline, looks_ahead, placed, steady
 from scaleout.timing.machine import Machine
 from scaleout.timing.pipeline_exchange import bucket_parameters

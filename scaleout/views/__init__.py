@@ -28,8 +28,8 @@ picture alone, as the moment of a play, is no field of it.
 A view that has more than one subject is a folder: its face is the view, `setting`, where it is long, what the reader
 chose, `levers` the advice of its sentence (with `lever`, which tries it), `words` that sentence, the law and the slips,
 `picture` the drawing, `record` a reader's run (with `own`). `controls` has the kinds of control and
-`choices` what several views offer; `front` is the first page's, with two choices and no guess; `planner` has a page of
-its own, and most of it beneath the picture, which `blocks` makes HTML of.
+`choices` what several views offer; `front` is the first page's, with two choices and no guess; `planner` and `finetune`
+have a page of their own, and most of it beneath the picture, which `blocks` makes HTML of.
 """
 
 from __future__ import annotations

@@ -81,6 +81,8 @@ def site(tmp_path_factory):
         pages = {"specimen": asks, "guesses": guesses, "exercises": tasks, "views": map(form.view, views.stems())}
         for name, widgets in pages.items():
             live_page.write_page(folder / f"{name}.html", "\n".join(map(form.html, widgets)))
+    tabs = form.tabs([("A cluster", form.view("kernels")), ("One GPU", form.view("finetune"))])
+    live_page.write_page(folder / "tabs.html", tabs)
     written = [cell("Doubles", DOUBLES, "doubles"), cell("Python", "double(21)", "42")]
     live_page.write_page(folder / "cells.html", "\n".join(written))
     with live_page.serve(folder) as address:

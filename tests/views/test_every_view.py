@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ET
 from math import ceil
 
 import budget_views
+import finetune_views
 import pytest
 from kernels_views import kernels
 from view_settings import by_chance, controls, grid, values
@@ -17,7 +18,6 @@ from scaleout.memory.accounts import KINDS
 from scaleout.views.choices import NAMES
 from scaleout.views.fsdp.levers import EXPOSED
 
-MARK = "{http://www.w3.org/2000/svg}"
 MIXED = {
     "memory": 40,
     "collectives": 60,
@@ -36,6 +36,7 @@ MIXED = {
     "architecture": 60,
     "kernels": 80,
     "budget": 60,
+    "finetune": 20,
 }  # settings by chance
 NAMELESS = {
     "architecture",
@@ -189,6 +190,7 @@ CHECKS = {
     "architecture": architecture,
     "kernels": kernels,
     "budget": budget_views.holds,
+    "finetune": finetune_views.holds,
 }
 
 

@@ -8,13 +8,13 @@ from scaleout.draw import svg
 from scaleout.memory import allocator
 from scaleout.memory.job import fullest
 from scaleout.spec.devices import DEVICES
-from scaleout.views import capstone, fsdp, mesh, zero
+from scaleout.views import capstone, finetune, fsdp, mesh, zero
 from scaleout.views.planner.setting import Setting
 from scaleout.views.recompute import setting as recompute
 
 SEED = 40
 PEAK = {"memory": "peak_gb", "fsdp": "peak_gb", "recompute": "held_gb", "mesh": "held_gb", "capstone": "peak_gb",
-        "zero": "peak_gb"}  # fmt: skip
+        "zero": "peak_gb", "finetune": "peak_gb"}  # fmt: skip
 
 
 def shown(stem, params):
@@ -34,7 +34,7 @@ def test_a_peak_fits_where_it_is_usable(stem):
     assert seen == {True, False}
 
 
-@pytest.mark.parametrize("stem", ["ddp", "fsdp", "memory", "mesh", "recompute", "zero", "planner"])
+@pytest.mark.parametrize("stem", ["ddp", "finetune", "fsdp", "memory", "mesh", "recompute", "zero", "planner"])
 def test_views_name_the_same_capacity(stem):
     for key, _ in controls(stem)["device"].options:
         if stem == "planner" and key != "h100-sxm":
@@ -47,9 +47,10 @@ def test_views_name_the_same_capacity(stem):
 JOBS = {"mesh": lambda given: mesh.Setting.of(given).job, "zero": lambda given: zero.Setting.of(given).job,
         "recompute": lambda given: recompute.Setting.of(given).case.job,
         "fsdp": lambda given: fsdp.Setting.of(given).job,
+        "finetune": lambda given: finetune.Setting.of(given).job,
         "capstone": lambda given: capstone.Setting.of(given).job}  # fmt: skip
 PLAIN = {"mesh": {}, "zero": {"offload": "none", "optimizer": "adamw"}, "recompute": {"dropped": 0}, "fsdp": {},
-         "capstone": {}}  # fmt: skip
+         "finetune": {"optimizer": "adamw"}, "capstone": {}}  # fmt: skip
 
 
 @pytest.mark.parametrize("stem", JOBS)

@@ -3,7 +3,7 @@
 
 import { read } from "./share.js";
 
-const REACH = 18; // CSS pixels from a pointer to a point
+const REACH = 18; // CSS pixels from a pointer to a point, where the field does not say
 
 /** The points of a field: [{x, y, values, words}, ...]. */
 function points(mark) {
@@ -51,7 +51,7 @@ export class Field {
     const at = new DOMPoint(clientX, clientY).matrixTransform(there.inverse());
     const far = this.known.map(({ x, y }) => Math.hypot(x - at.x, y - at.y) * there.a);
     const least = far.indexOf(Math.min(...far));
-    return least >= 0 && far[least] <= REACH ? least : null;
+    return least >= 0 && far[least] <= (mark.dataset.reach * there.a || REACH) ? least : null;
   }
 
   point(event) {
@@ -91,8 +91,8 @@ export class Field {
 
   key(event) {
     if (event.target !== this.mark || event.ctrlKey || event.metaKey || event.altKey) return;
-    const last = this.known.length - 1, now = this.at ?? -1;
-    const to = { ArrowRight: now + 1, ArrowUp: now + 1, ArrowLeft: now - 1, ArrowDown: now - 1, Home: 0, End: last, PageUp: now + 10, PageDown: now - 10 }[event.key];
+    const last = this.known.length - 1, now = this.at ?? -1, row = Number(this.mark.dataset.columns ?? 1);
+    const to = { ArrowRight: now + 1, ArrowUp: now + row, ArrowLeft: now - 1, ArrowDown: now - row, Home: 0, End: last, PageUp: now + 10, PageDown: now - 10 }[event.key];
     if (to !== undefined) this.show(Math.min(last, Math.max(0, to)));
     else if ((event.key === "Enter" || event.key === " ") && this.at !== null) this.take(this.at);
     else return;

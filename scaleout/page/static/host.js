@@ -37,6 +37,24 @@ const near = new IntersectionObserver((seen) => {
   if (!metered()) idle(() => python.start());
 }, { rootMargin: NEAR });
 
+/** A link to what another tab has opens that tab. */
+function openTab() {
+  const tab = document.getElementById(location.hash.slice(1).split("?")[0])?.closest(".live-tab");
+  if (!tab) return;
+  const { parentElement: tabs } = tab;
+  tabs.querySelectorAll(".live-tablist input")[[...tabs.querySelectorAll(".live-tab")].indexOf(tab)].checked = true;
+  warm(tabs);
+}
+
+/** The view that a tab shows is made ready, where Python runs. */
+function warm(tabs) {
+  if (python.state === "ready") for (const root of tabs.querySelectorAll(".live-widget")) root.live?.warm();
+}
+
+openTab();
+addEventListener("hashchange", openTab); // before the views hear of it, which go to where they are
+for (const list of document.querySelectorAll(".live-tablist")) list.addEventListener("change", () => warm(list.parentElement));
+
 for (const root of document.querySelectorAll(".live-widget:not([data-mounted])")) {
   try {
     const made = mount(root, python);

@@ -212,7 +212,7 @@ export class View {
 
   /** Once, before the reader asks: the first drawing, for which Python reads most, and what the first control leads to. */
   async warm() {
-    if (this.warmed || !this.runtime.page || this.learner) return;
+    if (this.warmed || !this.runtime.page || this.learner || !this.root.checkVisibility()) return; // in a tab behind
     this.warmed = true;
     await this.draw(this.params);
     await this.ahead.draw(this.data.spec.controls.find(({ kind }) => kind !== "guess"));

@@ -8,16 +8,14 @@ divided, and `launch` how to run it.
 
 from __future__ import annotations
 
-import json
-
 from scaleout.draw import svg
-from scaleout.spec import config, hugging_face
 from scaleout.spec.hardware import GPU_WATTS
+from scaleout.spec.models import MODELS
 from scaleout.timing.plan import Plan
 from scaleout.timing.price import EXAMPLE, run_cost
-from scaleout.views import more, number, paste, select
+from scaleout.views import more, number, select
 from scaleout.views.base import kept
-from scaleout.views.choices import LARGE, LOSSES, NAMES, OF_LOSSES, cards
+from scaleout.views.choices import LARGE, LOSSES, NAMES, OF_LOSSES, cards, own_model
 from scaleout.views.planner import bars, chips, clusters, costs, landscape, launch, pieces, words
 from scaleout.views.planner.setting import (
     DOUBLED,
@@ -35,20 +33,13 @@ SECTIONS = (("cut", "clusters", "what-if", "launch"), ("figures", "away", "run")
 QUESTION = ("model", "gpus", "device", "sequences", "program", "config", "seq", "network", "loss")
 TITLE = "How should I train this model on these GPUs?"
 
-MODELS = ("gpt2-xl", "llama-2-7b", "llama-2-13b", "llama-3-8b", "llama-3-70b", "gpt-3-175b", "llama-3-405b", "zero-1t")
+PRESETS = ("gpt2-xl", "llama-2-7b", "llama-2-13b", "llama-3-8b", "llama-3-70b", "gpt-3-175b", "llama-3-405b", "zero-1t")
 DEGREES = [(2**k, str(2**k)) for k in range(7)]
 
 
-def config_link(text: str) -> str:
-    """The part of a config.json that a link contains, once it is known to be a model."""
-    hugging_face.shape(text)
-    return json.dumps(config.read(text), separators=(",", ":"))
-
-
 CONTROLS = (
-    select("model", "Which model", "llama-3-70b", [(key, NAMES[key]) for key in MODELS]),
-    paste("config", "Or paste its config.json", config.KEYS, config_link,
-          help="From the Hugging Face Hub: Llama, Qwen, Gemma, GPT and others. It stays on your machine."),
+    select("model", "Which model", "llama-3-70b", [(key, NAMES[key]) for key in (*PRESETS, *MODELS)]),
+    own_model(),
     select("gpus", "How many GPUs", 512, [(n, f"{n:,}") for n in GPUS]),
     select("device", "Which GPU", "h100-sxm", cards(LARGE)),
     select("sequences", "Sequences per step", 1024, [(n, f"{n:,}") for n in (8, *DOUBLED)]),

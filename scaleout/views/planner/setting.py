@@ -7,20 +7,19 @@ from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from scaleout.memory.allocator import usable
-from scaleout.spec import config, frameworks
+from scaleout.spec import frameworks
 from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import Cluster, cluster
-from scaleout.spec.transformer import PRESETS, Shape, total_parameters
+from scaleout.spec.transformer import Shape
 from scaleout.timing.plan import Plan
 from scaleout.timing.search import Ranking, cut
 from scaleout.timing.search import search as searched
 from scaleout.views import base
-from scaleout.views.choices import NAMES, NODE
-from scaleout.words.amounts import quantity
+from scaleout.views.choices import NODE, name_of, shape_of
 
 MOST_GPUS = 2**14  # GPUs
 # How many GPUs, and how many sequences: up to a node each, from there on 1, 3, 5, 7 and 9 doubled again and again.
@@ -73,17 +72,13 @@ class Question(NamedTuple):
 
     @property
     def shape(self) -> Shape:
-        """`model` is the name of a preset, or a config.json."""
-        return Shape.from_config(config.parsed(self.model)) if self.model.startswith("{") else PRESETS[self.model]
+        """`model` is the name of a model, or a config.json."""
+        return shape_of(self.model)
 
     @property
     def name(self) -> str:
         """The model, in words."""
-        if self.model.startswith("{"):
-            size = total_parameters(self.shape)
-            unit, letter = next(pair for pair in ((1e9, "B"), (1e6, "M"), (1e3, "K"), (1, "")) if size >= pair[0])
-            return f"{config.read(self.model)['model_type']} of {quantity(size / unit)}{letter}"
-        return NAMES[self.model]
+        return name_of(self.model)
 
 
 class Ask(NamedTuple):
