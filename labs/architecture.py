@@ -66,20 +66,21 @@ def amounts(o, ranks):
     return architecture.faults(o.injected_ms / 1e3, o.steps, ranks, lab_architecture.culprits(ranks))
 
 
-def recorded(lab, bench, chosen, made):
-    """The trace of a run, which is written where --rows or --trace ask for it. made: how it was made."""
+def recorded(lab, bench, chosen, provenance):
+    """The trace of a run, which is written where --rows or --trace ask for it. provenance: how it
+    was made."""
     rows, o = bench.run(chosen), lab.o
-    trace = stragglers.read(rows, made)
+    trace = stragglers.read(rows, provenance)
     if o.rows:
         folder = Path(o.rows)
         mine = {rank: [row for row in rows if row["rank"] == rank] for rank in range(trace.ranks)}
-        for rank, own in mine.items():
+        for rank, rank_rows in mine.items():
             if rank == lab.s.rank or rank >= lab.s.world:
                 with files.written_whole(folder / f"rank-{rank}.jsonl") as path:
-                    path.write_text(lab_architecture.lines(own), encoding="utf-8")
+                    path.write_text(lab_architecture.lines(rank_rows), encoding="utf-8")
         if lab.s.main:
             with files.written_whole(folder / "rows.json") as path:
-                path.write_text(lab_architecture.stored(rows, made), encoding="utf-8")
+                path.write_text(lab_architecture.stored(rows, provenance), encoding="utf-8")
             lab.s.say(f"rows: {len(rows)} of {trace.ranks} ranks")
     events = lab_architecture.events(trace)
     lab.write("trace", lambda path: files.write_json({"displayTimeUnit": "ms", "traceEvents": events}, path),
@@ -99,10 +100,10 @@ def show_mixed(lab, bench):
     """Run with several faults at once, and print counters, the culprit and what each part costs."""
     o = lab.o
     chosen, injected = architecture.mixed(o.injected_ms / 1e3, o.steps, bench.ranks)
-    made = lab_architecture.made(bench.ranks, lab.s.world, lab.s.backend, o.steps, injected)
-    trace = recorded(lab, bench, chosen, made)
-    found = stragglers.culprit(trace)
-    lab.s.say(f"{lab_architecture.counters(trace, lab.s.world == 1)}\n\n{found.why}")
+    provenance = lab_architecture.made(bench.ranks, lab.s.world, lab.s.backend, o.steps, injected)
+    trace = recorded(lab, bench, chosen, provenance)
+    culprit = stragglers.culprit(trace)
+    lab.s.say(f"{lab_architecture.counters(trace, lab.s.world == 1)}\n\n{culprit.why}")
     lab.s.say(lab_architecture.lost(diagnosis.losses(trace), trace.seconds))
 
 
@@ -113,15 +114,15 @@ def judge_all(lab, bench):
     for number, fault in lab_architecture.sealed().items():
         chosen = amounts(o, bench.ranks)[fault]
         trace = stragglers.read(bench.run(chosen))
-        found = diagnosis.diagnose(trace)
-        lab.check(f"run {number}: the rule names {diagnosis.NAMES[fault]}", float(found.fault != fault), 0.0)
+        finding = diagnosis.diagnose(trace)
+        lab.check(f"run {number}: the rule names {diagnosis.NAMES[fault]}", float(finding.fault != fault), 0.0)
         origin = lab_architecture.culprits(bench.ranks).get(fault)
-        lab.check(f"run {number}: it begins on {lab_architecture.place(origin)}", float(found.rank != origin), 0.0)
+        lab.check(f"run {number}: it begins on {lab_architecture.place(origin)}", float(finding.rank != origin), 0.0)
         lab.predict(f"seconds, run {number}", bench.predict(healthy, chosen), trace.seconds)
         lab.series[f"seconds per step, run {number}"] = trace.step_seconds
         for part, lost in diagnosis.losses(trace).items():
             lab.series[f"lost to {part}, run {number}"] = [lost]
-        named.append(f"run {number}: {found.why}")
+        named.append(f"run {number}: {finding.why}")
     lab.notes += named
     s.say("\n".join(["", *named, "", lab_architecture.predicted(lab.prediction, lab.measurement), ""]))
     lab.skip(s.world == 1 and "a real second rank: one is emulated (torchrun --nproc-per-node 2)")
@@ -137,16 +138,16 @@ def judge_all(lab, bench):
 
 def read_input(lab):
     """Loaders with several numbers of workers, packing, and ways to resume."""
-    s, o, made = lab.s, lab.o, architecture_input.Input(lab.s, lab.o, lab.text)
-    s.say(architecture_modes.speeds(made.speeds(), o.micro_batch * s.world * architecture_input.ROW))
-    padded, packed = architecture_input.padded_share(made.documents), architecture_input.packed_share(made.packed)
-    s.say(architecture_modes.packing(len(made.documents), architecture_input.ROW, padded, packed))
-    resumed = made.resumed()
+    s, o, loaders = lab.s, lab.o, architecture_input.Input(lab.s, lab.o, lab.text)
+    s.say(architecture_modes.speeds(loaders.speeds(), o.micro_batch * s.world * architecture_input.ROW))
+    padded, packed = architecture_input.padded_share(loaders.documents), architecture_input.packed_share(loaders.packed)
+    s.say(architecture_modes.packing(len(loaders.documents), architecture_input.ROW, padded, packed))
+    resumed = loaders.resumed()
     s.say(architecture_modes.resumed(resumed, {way: architecture_input.first_batch(way) for way in resumed}))
     for way in ("by reading on", "by position"):
         lab.check(f"resumed {way}: the batches are those of a run that was never stopped", resumed[way][1], 0)
-    lab.check("the ranks' rows are those of one process", made.same_on_one(), 0)
-    stateful = made.stateful()
+    lab.check("the ranks' rows are those of one process", loaders.same_on_one(), 0)
+    stateful = loaders.stateful()
     if stateful is not None:
         lab.check("torchdata's StatefulDataLoader: the batches are those of a run never stopped", stateful, 0)
     lab.skip(stateful is None and "torchdata's StatefulDataLoader: torchdata is not installed")
@@ -159,8 +160,8 @@ def save_often(lab):
     for way, (seconds, blocked) in runs.items():
         if blocked:
             expected = architecture_saves.waits(way, idle)
-            after = architecture_saves.after(way, seconds)
-            rows.append((way, len(blocked), expected, sum(blocked) / len(blocked), *after))
+            next_steps = architecture_saves.after(way, seconds)
+            rows.append((way, len(blocked), expected, sum(blocked) / len(blocked), *next_steps))
     lab.s.say(architecture_modes.saves(rows))
     lab.s.say(f"\nA thread that writes the live weights saves others than were asked for: off by {errors['live']:.2g}")
     lab.check("the asynchronous checkpoint has the weights of its step", errors["copied"], 0.0)
@@ -187,23 +188,23 @@ def place(lab):
 def refuse(lab, judged):
     """ValueError, one line, for options that do not go together. judged: the verdicts that are asked about."""
     o = lab.o
-    asked = [options.named(name) for name in MODES if getattr(o, name)]
-    if len(asked) > 1:
-        raise ValueError(f"{' and '.join(asked)} are shown by themselves: leave out all but one")
-    if asked and o.save and not o.placement:
-        raise ValueError(f"--save keeps all ten runs: leave out {asked[0]}")
+    modes = [options.named(name) for name in MODES if getattr(o, name)]
+    if len(modes) > 1:
+        raise ValueError(f"{' and '.join(modes)} are shown by themselves: leave out all but one")
+    if modes and o.save and not o.placement:
+        raise ValueError(f"--save keeps all ten runs: leave out {modes[0]}")
     if o.placement:
         nodes.rates(o.placement, "--placement")
         if lab.s.world > 1:
             raise ValueError("--placement starts its own processes: start it with python, not with torchrun")
     if o.saves and lab.s.nodes > 1:
         raise ValueError("--saves writes to a temporary folder of one machine: start it on one")
-    kept = [options.named(name) for name in KEEPS if getattr(o, name)]
-    if kept and asked not in (["--sealed"], ["--verdict"], ["--mixed"]):
-        raise ValueError(f"{kept[0]} writes one run: add --sealed N or --mixed")
-    for one in judged:
-        if (one.rank or 0) >= max(2, lab.s.world):
-            raise ValueError(lab_architecture.no_rank(one, max(2, lab.s.world)))
+    files_asked = [options.named(name) for name in KEEPS if getattr(o, name)]
+    if files_asked and modes not in (["--sealed"], ["--verdict"], ["--mixed"]):
+        raise ValueError(f"{files_asked[0]} writes one run: add --sealed N or --mixed")
+    for verdict in judged:
+        if (verdict.rank or 0) >= max(2, lab.s.world):
+            raise ValueError(lab_architecture.no_rank(verdict, max(2, lab.s.world)))
     options.check_folder(o.rows, "--rows")
     lab.refuse()
 
@@ -212,11 +213,11 @@ def main(s, argv=None):
     """All runs, or one, or a verdict, or a score, or one of the other modes."""
     lab = runner.Lab(s, __file__, __doc__, TIERS, argv)
     o = lab.o
-    said = lab_architecture.read(o.verdict) if o.verdict is not None else None
-    found = lab_architecture.verdicts(o.score) if o.score is not None else None
-    refuse(lab, [*([said] if said else []), *(found or [])])
-    if found:
-        s.say(lab_architecture.score(found, max(2, s.world)))
+    verdict = lab_architecture.read(o.verdict) if o.verdict is not None else None
+    tool_verdicts = lab_architecture.verdicts(o.score) if o.score is not None else None
+    refuse(lab, [*([verdict] if verdict else []), *(tool_verdicts or [])])
+    if tool_verdicts:
+        s.say(lab_architecture.score(tool_verdicts, max(2, s.world)))
         return
     if o.placement:
         place(lab)
@@ -231,8 +232,8 @@ def main(s, argv=None):
     bench = architecture.Bench(s, o, lab.batches)
     if o.sealed is not None:
         show(lab, bench, o.sealed)
-    elif said:
-        s.say("\n" + lab_architecture.judged(said, show(lab, bench, said.number)))
+    elif verdict:
+        s.say("\n" + lab_architecture.judged(verdict, show(lab, bench, verdict.number)))
     elif o.mixed:
         show_mixed(lab, bench)
     else:

@@ -54,11 +54,11 @@ def show(lab, bench, number):
     return counters
 
 
-def try_remedies(lab, bench, number, said):
+def try_remedies(lab, bench, number, verdict):
     """Step times of a run as it is, with the remedy for what was said, and with the right one, as rows of a table."""
     truth = lab_bottlenecks.sealed()[number]
     workload = bottlenecks.workloads(lab.o)[truth]
-    wrong = said if said != truth else next(name for name in rule.RESOURCES if name != truth)
+    wrong = verdict if verdict != truth else next(name for name in rule.RESOURCES if name != truth)
     rows = [("as it is", bench.counters(workload)[0].wall)]
     for label, name in (("wrong", wrong), ("right", truth)):
         words, change = bottlenecks.REMEDIES[name]
@@ -73,13 +73,13 @@ def judge_all(lab, bench):
     for number, resource in lab_bottlenecks.sealed().items():
         workload = bottlenecks.workloads(lab.o)[resource]
         counters, ranks = bench.counters(workload)
-        found = rule.verdict(counters)
-        lab.check(f"run {number}: the rule names {rule.NAMES[resource]}", float(found.resource != resource), 0.0)
+        verdict = rule.verdict(counters)
+        lab.check(f"run {number}: the rule names {rule.NAMES[resource]}", float(verdict.resource != resource), 0.0)
         lab.predict(f"seconds per step, run {number}", plain + bench.added(workload, counters), counters.wall)
         lab.series |= {f"{name}, run {number}": [value] for name, value in asdict(counters).items()}
         for name, by_rank in zip(("compute", "wait"), zip(*ranks, strict=True), strict=True):
             lab.series[f"{name} by rank, run {number}"] = list(by_rank)
-        named.append(f"run {number}: {found.why}")
+        named.append(f"run {number}: {verdict.why}")
         steps.append(counters.wall)
     s.say("\n".join(["", *named, "", lab_bottlenecks.predicted(lab.prediction, lab.measurement), ""]))
     lab.skip(
@@ -94,7 +94,7 @@ def main(s, argv=None):
     """All runs, or one, or a verdict."""
     lab = runner.Lab(s, __file__, __doc__, TIERS, argv)
     o = lab.o
-    asked = lab_bottlenecks.read(o.verdict) if o.verdict is not None else None
+    answer = lab_bottlenecks.read(o.verdict) if o.verdict is not None else None
     if o.sealed is not None and o.verdict is not None:
         raise ValueError("--sealed shows a run, --verdict judges one: leave out one of them")
     if (o.sealed or o.verdict) and o.save:
@@ -104,10 +104,10 @@ def main(s, argv=None):
     bench = bottlenecks.Bench(s, o, lab.batches)
     if o.sealed is not None:
         show(lab, bench, o.sealed)
-    elif asked:
-        counters = show(lab, bench, asked[0])
-        s.say("\n" + lab_bottlenecks.judged(*asked, counters))
-        s.say("\n" + lab_bottlenecks.remedies(try_remedies(lab, bench, *asked)))
+    elif answer:
+        counters = show(lab, bench, answer[0])
+        s.say("\n" + lab_bottlenecks.judged(*answer, counters))
+        s.say("\n" + lab_bottlenecks.remedies(try_remedies(lab, bench, *answer)))
     else:
         judge_all(lab, bench)
 

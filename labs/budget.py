@@ -88,9 +88,9 @@ def equality(lab, study):
     """Check the gradients of all ranks against this process alone on the whole batch."""
 
     def trained(via):
-        one = via == "one"
+        alone = via == "one"
         replicas = study.model()
-        loss, grads = parity.loss_and_gradients(replicas.model, *study.batch(0, one), None if one else replicas)
+        loss, grads = parity.loss_and_gradients(replicas.model, *study.batch(0, alone), None if alone else replicas)
         return {"loss": [loss], "gradients": grads}
 
     lab.equality(trained, (lab.o.via,), {lab.o.via: f"replicas by {lab.o.via}"})
@@ -108,24 +108,28 @@ def count(lab, study):
 
 def figures(seen):
     """{figure: number} of what held-out text shows."""
-    (at, right), (among_at, among) = (seen.best(k) for k in budget.SAMPLES)
-    kept = {name: getattr(seen, name) for name in ("loss", "other_loss", "sure", "open", "tail")}
-    return kept | {"right": right, "at": at, "among": among, "among_at": among_at}
+    (best_at, right), (among_at, among) = (seen.best(k) for k in budget.SAMPLES)
+    scores = {name: getattr(seen, name) for name in ("loss", "other_loss", "sure", "open", "tail")}
+    return scores | {"right": right, "at": best_at, "among": among, "among_at": among_at}
 
 
 def arms(lab, study, base):
     """({arm: {figure: by seed}}, seconds of writing, seconds of training): three models for each seed."""
     o, written_seconds, trained_seconds = lab.o, [], []
-    found = {arm: [] for arm in lab_budget.ARMS}
+    rows_by_arm = {arm: [] for arm in lab_budget.ARMS}
     for seed in range(o.seeds):
-        own, seconds = study.written(base, seed, o.temperature, o.top_p)
-        raw, _ = study.written(base, seed, 1.0, 1.0)
+        own_text, seconds = study.written(base, seed, o.temperature, o.top_p)
+        raw_text, _ = study.written(base, seed, 1.0, 1.0)
         written_seconds.append(seconds)
-        for arm, rows in ((lab_budget.OWN, own), (lab_budget.RAW, raw), (lab_budget.REAL, study.prompts(seed))):
+        for arm, rows in (
+            (lab_budget.OWN, own_text),
+            (lab_budget.RAW, raw_text),
+            (lab_budget.REAL, study.prompts(seed)),
+        ):
             model, seconds = study.trained(base, rows, seed)
             trained_seconds.append(seconds)
-            found[arm].append(figures(study.seen(model, base)[0]))
-    by_figure = {arm: {name: [one[name] for one in rows] for name in rows[0]} for arm, rows in found.items()}
+            rows_by_arm[arm].append(figures(study.seen(model, base)[0]))
+    by_figure = {arm: {name: [row[name] for row in rows] for name in rows[0]} for arm, rows in rows_by_arm.items()}
     return by_figure, fmean(written_seconds), fmean(trained_seconds)
 
 
@@ -147,19 +151,23 @@ def study_all(lab):
     count(lab, study)
     base, seconds, losses = study.base()
     seen, accuracies = study.seen(base, base)
-    before = figures(seen)
+    base_figures = figures(seen)
     by_arm, writing, training = arms(lab, study, base)
     lab.check("ranks have the same weights after training", base.spread(), 1e-6)
     rows = predicted_passes(lab, accuracies)
-    lab.series |= {f"{name}, base": [value] for name, value in before.items()}
-    lab.series |= {f"{name}, {arm}": values for arm, found in by_arm.items() for name, values in found.items()}
+    lab.series |= {f"{name}, base": [value] for name, value in base_figures.items()}
+    lab.series |= {
+        f"{name}, {arm}": values
+        for arm, values_by_figure in by_arm.items()
+        for name, values in values_by_figure.items()
+    }
     lab.series |= {"seconds to write": [writing], "seconds to train on it": [training]}
     lab.skip(
         "a cache of keys and values: each byte is written by a forward pass over all bytes before it",
         s.world == 1 and "equal gradients on ranks: one process has nothing to average (torchrun --nproc-per-node 2)",
     )
-    s.say("\n" + lab_budget.models(before, by_arm))
-    s.say("\n" + "\n".join(lab_budget.verdicts(before, by_arm)))
+    s.say("\n" + lab_budget.models(base_figures, by_arm))
+    s.say("\n" + "\n".join(lab_budget.verdicts(base_figures, by_arm)))
     s.say("\n" + lab_budget.passes(rows) + "\n\n" + lab_budget.costs(writing, training, o.written, o.tune_steps) + "\n")
     recipe = {name: getattr(o, name) for name in ("written", "prompt", "temperature", "top_p", "tune_steps", "tune_lr")}
     lab.report(lab.record(seconds, losses, recipe | {"seeds": o.seeds}, o.batch), way=o.via)

@@ -146,9 +146,9 @@ def compare(lab, names):
                 continue
             kernel = kernels_ways.KERNELS[name]
             run = partial(kernels.tiled, tile=PARITY_TILE) if name == "tiled" else kernel.run
-            found = kernels_attention.errors(run, qkv, mask, right)
-            words = f"{kernel.words}, {precision}: output{' and gradients' * (found[1] is not None)} as fp64's"
-            worst.setdefault(words, (precision, []))[1].extend(error for error in found if error is not None)
+            measured = kernels_attention.errors(run, qkv, mask, right)
+            words = f"{kernel.words}, {precision}: output{' and gradients' * (measured[1] is not None)} as fp64's"
+            worst.setdefault(words, (precision, []))[1].extend(error for error in measured if error is not None)
     for words, (precision, errors) in worst.items():
         lab.check(words, s.largest(max(errors)), kernels_attention.TOLERANCES[precision])
 
@@ -190,14 +190,16 @@ def attention(lab, names):
         if pairs:
             words = f"{kernels_ways.KERNELS[name].words}: saved bytes as predicted"
             lab.check_prediction(words, *map(list, zip(*pairs, strict=True)))
-    lab.skip(*(f"{kernels_ways.KERNELS[n].words}, {q} tokens, d {d}: {why}" for (n, q, d), why in bench.failed.items()))
+    lab.skip(
+        *(f"{kernels_ways.KERNELS[n].words}, {q} tokens, d {d}: {reason}" for (n, q, d), reason in bench.failed.items())
+    )
 
 
-def keep(lab, rows, where):
+def keep(lab, rows, size):
     """Add the predictions and measurements of one size."""
     for name, row in rows.items():
         for figure, (predicted, measured) in row.items():
-            words = f"{lab_kernels.FIGURES[figure]}, {name}, {where}"
+            words = f"{lab_kernels.FIGURES[figure]}, {name}, {size}"
             if predicted is None:
                 lab.series[words] = [measured]
             else:

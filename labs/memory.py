@@ -55,7 +55,7 @@ class Options(options.Model):
     precision: str = options.choice("fp32", CHOICES["precision"], "dtypes by role")
     optimizer: str = options.choice("adamw", ("sgd", "momentum", "adamw"), "what steps the weights")
     foreach: bool = options.flag("step all tensors at once", True)
-    attention: str = options.choice("sdpa", CHOICES["attention"], "kernel")
+    attention: str = options.choice("sdpa", ("sdpa", "naive"), "kernel")
     dropout: float = options.number(0.0, "probability", 0, 0.99)
     checkpointing: str = options.choice("none", CHOICES["checkpointing"], "what the backward pass recomputes")
     gradients: str = options.choice("fresh", CHOICES["gradients"], "between steps: set to None, or kept and zeroed")

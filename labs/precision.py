@@ -144,17 +144,17 @@ def utilization(s, o, run):
 
 def series(o, exact, rows, runs):
     """What a Record keeps step by step: losses and seconds of each way, and the gradients that predict them."""
-    found = {
-        f"loss, {WORDS[name]}, seed {o.seed + i}": one.losses
+    kept_series = {
+        f"loss, {WORDS[name]}, seed {o.seed + i}": run.losses
         for name, seeds in runs.items()
-        for i, one in enumerate(seeds)
-        if all(map(torch.isfinite, torch.tensor(one.losses)))
+        for i, run in enumerate(seeds)
+        if all(map(torch.isfinite, torch.tensor(run.losses)))
     }
-    found |= {f"seconds per step, {WORDS[name]}": seeds[0].seconds for name, seeds in runs.items()}
-    found |= {"largest gradient of 16-bit matmuls, fp32": exact.tops} | lab_precision.series_of(exact.moments)
+    kept_series |= {f"seconds per step, {WORDS[name]}": seeds[0].seconds for name, seeds in runs.items()}
+    kept_series |= {"largest gradient of 16-bit matmuls, fp32": exact.tops} | lab_precision.series_of(exact.moments)
     if "fp16-scaled" in runs:
-        found["loss scale, fp16 matmuls, loss scale"] = runs["fp16-scaled"][0].scales
-    return found | {
+        kept_series["loss scale, fp16 matmuls, loss scale"] = runs["fp16-scaled"][0].scales
+    return kept_series | {
         f"relative error of gradients by part, {WORDS[name]}": [*row["errors"].values()] for name, row in rows.items()
     }
 

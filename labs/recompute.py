@@ -105,10 +105,10 @@ def compare(lab, rows, via):
     """Check one way: bytes and FLOPs as predicted, gradients equal to the last bit."""
     s, words = lab.s, lab_recompute.VIAS[via]
     # a GPU's kernels add in another order each time; on a CPU the second run is the first to the last bit
-    near = 0.0 if s.device.type == "cpu" else runner.BYTES
+    tolerance = 0.0 if s.device.type == "cpu" else runner.BYTES
     for share, row in list(rows.items())[1:]:
         name = f"{words}, {lab.names[share]}"
-        lab.check(f"{name}: gradients as with everything saved", s.largest(row["off"]), near)
+        lab.check(f"{name}: gradients as with everything saved", s.largest(row["off"]), tolerance)
         for figure, p in row["predicted"].items():
             m = row["measured"][figure]
             error = s.largest(abs(p - m) / max(p, m, 1))

@@ -97,8 +97,8 @@ def count_checks(lab, rows):
         )
         lab.check(f"{lab.names[name]}: collectives as predicted", error, 0.0)
         if "kept" in row["measured"]:
-            kept = row["predicted"]["kept"], row["measured"]["kept"]
-            lab.check_prediction(f"{lab.names[name]}: bytes kept as predicted", *kept, tolerance=0.0)
+            pair = row["predicted"]["kept"], row["measured"]["kept"]
+            lab.check_prediction(f"{lab.names[name]}: bytes kept as predicted", *pair, tolerance=0.0)
 
 
 def skips(lab, names):

@@ -1,7 +1,6 @@
 """The answers that exercises give of themselves, and what the checkers on real ranks say of files."""
 
 import contextlib
-import importlib
 import io
 import re
 import subprocess
@@ -33,6 +32,12 @@ def solution(stem, key):
     return space[found.function]
 
 
+def texts(stem, key):
+    """What an exercise says in words: its prompt, its solution, and of a choice why each option is right or wrong."""
+    found = exercises.exercise(stem, key)
+    return found.prompt + found.solution + "".join(option.reason for option in getattr(found, "options", ()))
+
+
 def code_of(one):
     """The code in an exercise's solution."""
     return re.search(r"```python\n(.*?)```", one.solution, re.S).group(1)
@@ -48,6 +53,14 @@ def verdict(stem, key, answer):
     return check(exercises.exercise(stem, key), answer)
 
 
+def changed(source, *pairs):
+    """A program with some of its words replaced, each of which it has. pairs: (old words, new words)."""
+    for old, new in pairs:
+        assert old in source, old
+        source = source.replace(old, new)
+    return source
+
+
 def restyled(source):
     """The same program as others would begin it: with the names imported, and with names of its own for them."""
     head, names = "import torch.distributed as dist\n", sorted(set(re.findall(r"\bdist\.(\w+)", source)))
@@ -57,11 +70,6 @@ def restyled(source):
         "-aliases": (f"import torch.distributed as d\n{own}", r"my_\1"),
     }
     return {way: re.sub(r"\bdist\.(\w+)", name, source.replace(head, start)) for way, (start, name) in ways.items()}
-
-
-def lab(stem, *files):
-    """The checker of an exercise that runs on real ranks, started by `forked`: a CompletedProcess."""
-    return forked(importlib.import_module(f"scaleout.exercises.{stem}.ranks").CHECK, *files)
 
 
 def forked(check, *files):
@@ -102,13 +110,20 @@ def forked(check, *files):
             return subprocess.CompletedProcess(sys.argv, end.code, out.getvalue(), errors.getvalue() + said)
 
 
-def judged(start, written, folder):
-    """{slip: what the checker says of the file written with it}, from one start(*files). written: {slip: source}."""
+def told(check, right, written, folder):
+    """{slip: what a checker says of the file written with it}, each as it should: of a right answer, whose name begins
+    with a hyphen, words that begin with `right`; of a wrong one its slip, which is the first word of its name.
+
+    written: {slip: source}. Of several that end in one slip, others have a number behind its name, or more words.
+    """
     for slip, source in written.items():
         (folder / f"file{slip}.py").write_text(source, encoding="utf-8")
     assert len(set(written.values())) == len(written)
-    result = start(*(folder / f"file{slip}.py" for slip in written))
+    result = forked(check, *(folder / f"file{slip}.py" for slip in written))
     assert (result.returncode, result.stderr) == (1, "")
     said = dict(line.split(": ", 1) for line in result.stdout.splitlines())
     assert list(said) == [f"file{slip}.py" for slip in written]
+    for slip in written:
+        start = right if slip[0] == "-" else f"not yet ({slip.split()[0].rstrip('234')}): "
+        assert said[f"file{slip}.py"].startswith(start), (slip, said[f"file{slip}.py"])
     return {slip: said[f"file{slip}.py"] for slip in written}

@@ -45,10 +45,12 @@ def quicker_fake(shape, batch, seq):
 
 
 def refused(call, words):
-    """`call` raises a ValueError of one line that has these words in it."""
+    """`call` raises a ValueError of one line that has these words in it; the line is returned."""
     with pytest.raises(ValueError) as error:
         call()
-    assert words in str(error.value) and "\n" not in str(error.value)
+    line = str(error.value)
+    assert words in line and "\n" not in line
+    return line
 
 
 NONSENSE = (None, True, -1, 0, 2.5, 10**400, 10**5000, math.nan, math.inf, "", "x", "a\nb", [], [1], {}, {"a": 1})

@@ -1,4 +1,4 @@
-"""What tests of several rooms begin with: a sound Record, and a process that has the folder of a run."""
+"""What tests of several rooms begin with: a sound Record, a profile, and a process that has the folder of a run."""
 
 import os
 import subprocess
@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from repo import ROOT
 
+from scaleout.records import profiles
 from scaleout.records.results import Record
 
 HOLD = (
@@ -49,6 +50,21 @@ def sample():
 def untrained():
     """A sound Record of a run that trains nothing: it timed a collective three times."""
     return replace(sample(), effective_batch=None, sequence_length=None, tokens_per_second=None, losses=[])
+
+
+def profile(world=2, **changes):
+    """A sound profile of a machine with so many processes: 50 GFLOP/s, a millisecond for a message and a nanosecond for
+    each of its bytes. changes: what is otherwise."""
+    line = {"alpha_seconds": 1e-3, "seconds_per_byte": 1e-9}
+    return {
+        "schema": profiles.SCHEMA,
+        **dict.fromkeys(profiles.TEXTS, "cpu"),
+        "world": world,
+        "threads": 1,
+        "copy_bytes_per_second": 1e10,
+        "matmul_flops_per_second": {"fp32": 5e10},
+        "collectives": dict.fromkeys(profiles.COLLECTIVES, line) if world > 1 else {},
+    } | changes
 
 
 def holder(folder):

@@ -78,7 +78,7 @@ SHRUNK = {
     "kernels": ["--seqs", "16,32", "--head-sizes", "16", "--heads", "2", "--rounds", "2", "--no-compile"],
     "mesh": ["--layers", "2", "--hidden", "32", "--heads", "4"],
 }
-CONFIG = repo.ROOT / "tests" / "small_llama" / "config.json"  # what --model is tried with
+CONFIG = repo.ROOT / "tests" / "ranks" / "small_llama.json"  # what --model is tried with
 NO_SIZES = ("hang", "hang_job", "tour")  # tests/ranks/test_hang.py and test_tour.py run them
 PLACES = ("--folder", "--save", "--out", "--resume", "--checkpoint-every")  # of what is kept: one of each kind will do
 COUNTS = ("--steps", "--gpus")  # of what no first step depends on
@@ -237,7 +237,7 @@ def test_every_size_and_every_command_comes_to_its_first_step(reached):
 @pytest.mark.parametrize(
     ("lab", "words"),
     [
-        ("architecture", ["--injected-ms", "100"]),
+        ("architecture", ["--mixed"]),
         ("bottlenecks", ["--steps", "2"]),
         ("budget", ["--steps", "2", "--written", "8", "--tune-steps", "2", "--seeds", "2", "--windows", "4"]),
         ("memory", ["--steps", "6"]),
@@ -251,7 +251,7 @@ def test_every_size_and_every_command_comes_to_its_first_step(reached):
         ("precision", ["--steps", "8", "--seeds", "1", "--ways", "bf16"]),
         ("capstone", ["--steps", "6", "--sample", "0"]),
         ("calibrate", []),
-        ("kernels", []),
+        ("kernels", ["--elements", "4096", "--fp8-seq", "256", "--hidden", "32", "--block-seq", "16"]),
     ],
 )
 def test_a_lab_imports_all_that_it_uses(lab, words, tmp_path):

@@ -10,6 +10,7 @@ from urllib.request import urlopen
 
 import pytest
 import repo
+from cases import refused
 
 sys.path.insert(0, str(repo.ROOT / "tools"))
 
@@ -137,9 +138,7 @@ def test_a_directive_of_prose_stands_between_colons():
 def test_what_is_no_notebook_is_refused(tmp_path, content):
     path = tmp_path / "x.ipynb"
     path.write_text(content)
-    with pytest.raises(ValueError, match="is no notebook") as caught:
-        notebooks.run(path)
-    assert "\n" not in str(caught.value)
+    refused(lambda: notebooks.run(path), "is no notebook")
 
 
 def test_a_notebook_that_is_not_there_is_one_line_and_exit_code_2(monkeypatch, capsys):

@@ -18,9 +18,8 @@ from pathlib import Path
 from unittest import mock
 
 import torch
-from hugging_face_memory import CONFIGS, THEIRS
+from hugging_face_memory import CONFIGS, THEIRS, Seen, cuda_autocast
 
-from scaleout.measure.ledger import Ledger
 from scaleout.measure.memory import fake_tensors
 from scaleout.memory.accounts import Recipe, account
 from scaleout.spec.transformer import Shape
@@ -55,7 +54,11 @@ def cases() -> list[tuple[str, Recipe]]:
     recipes += [replace(quantized, unquantized="fp32", checkpointing=how) for how in ("none", "full")]
     recipes += [replace(quantized, double_quantization=False, adapter_rank=8)]
     other = [recipes[i] for i in (0, 1, 3, 6, 13, 14, 19)]
-    return [("LlamaForCausalLM", recipe) for recipe in recipes] + [("Qwen3ForCausalLM", recipe) for recipe in other]
+    found = [("Llama, 32,000 words", recipe) for recipe in recipes]
+    found += [("Qwen 3, 32,000 words", recipe) for recipe in other]
+    some = [recipes[i] for i in (0, 1, 13, 14)]
+    found += [(name, recipe) for name in ("Qwen 2.5", "Phi 4") for recipe in some]
+    return found + [("Gemma 2", replace(recipe, attention="naive")) for recipe in some]
 
 
 def dequantized(ctx, a, b, out=None, bias=None, quant_state=None):
@@ -118,7 +121,9 @@ def model(config: dict, recipe: Recipe):
     from transformers import masking_utils
 
     # on a CPU dropout saves its mask in the dtype of the input, on a GPU as bytes, as this one does
-    torch.nn.functional.dropout = lambda x, p, training, inplace: torch.native_dropout(x, p, training)[0]
+    torch.nn.functional.dropout = lambda x, p=0.5, training=True, inplace=False: (
+        torch.native_dropout(x, p, training)[0] if p and training else x
+    )
     masking_utils.find_packed_sequence_indices = lambda position_ids: None  # see hugging_face_memory.model
     settings = hf.AutoConfig.for_model(**config, use_cache=False)
     stored = torch.float32 if recipe.precision == "fp32" else torch.bfloat16
@@ -132,7 +137,7 @@ def model(config: dict, recipe: Recipe):
     lora = peft.LoraConfig(
         r=recipe.adapter_rank,
         lora_dropout=recipe.adapter_dropout,
-        target_modules=[NAMES[name] for name in recipe.targets],
+        target_modules="all-linear" if recipe.adapter_targets == "all" else [NAMES[name] for name in recipe.targets],
         task_type="CAUSAL_LM",
     )
     # PEFT moves adapters to the model's dtype, which fake weights do not take; then those in 16 bits to fp32
@@ -156,20 +161,23 @@ def measured(config: dict, recipe: Recipe) -> int:
             p.grad = torch.zeros_like(p)
         optimizer.step()
         optimizer.zero_grad()
-        tokens = torch.randint(net.config.vocab_size, (BATCH, SEQ))
+        tokens, labels = (torch.randint(net.config.vocab_size, (BATCH, SEQ)) for _ in range(2))
         half = torch.autocast("cpu", torch.bfloat16) if recipe.autocast else contextlib.nullcontext()
-        ledger = Ledger()
-        for held in (tokens, *net.parameters(), *net.buffers(), *scales(net)):
+        ledger = Seen()
+        for held in (tokens, labels, *net.parameters(), *net.buffers(), *scales(net)):
             ledger.claim(held, "weights")
         for state in optimizer.state.values():
             for value in state.values():
                 ledger.claim(value, "optimizer")
-        with ledger:
-            # without a device it asks for CUDA's, which PEFT means: on fake tensors of a CPU that is the CPU's
-            with half, mock.patch.object(torch, "is_autocast_enabled", lambda *device: recipe.autocast):
-                loss = net(input_ids=tokens, labels=tokens).loss
-            with mock.patch.object(torch, "is_autocast_enabled", lambda *device: recipe.autocast):
-                loss.backward()  # which runs checkpointed blocks again
+        # PEFT asks without a device, which means CUDA's autocast: on fake tensors of a CPU that is the CPU's
+        enabled = torch.is_autocast_enabled
+        asked = mock.patch.object(torch, "is_autocast_enabled", lambda device="cpu": enabled(device))
+        with ledger, cuda_autocast(), asked:
+            with half:
+                loss = net(input_ids=tokens, labels=labels).loss
+            ledger.enter("loss")
+            loss.backward()
+            ledger.enter("optimizer")
             optimizer.step()
     return max(sum(kinds.values()) for kinds in ledger.moments.values())
 
@@ -188,7 +196,7 @@ def rows() -> list[dict]:
         seen = measured(config, recipe)
         predicted = account(Shape.from_config(config), BATCH, SEQ, recipe).peak_bytes
         changed = {k: v for k, v in asdict(recipe).items() if v != getattr(Recipe(), k)}
-        print(f"{name[:6]} {seen / 1e9:6.3f} GB {predicted / seen - 1:+8.3%} {changed}", flush=True)
+        print(f"{name:21}{seen / 1e9:6.3f} GB {predicted / seen - 1:+8.3%} {changed}", flush=True)
         out.append({"model": name, "recipe": changed, "predicted": predicted, "measured": seen})
     return out
 
@@ -207,7 +215,7 @@ def main() -> int:
         **{part.__name__: part.__version__ for part in (transformers, peft, bitsandbytes, torch)},
         "batch": BATCH,
         "seq": SEQ,
-        "configs": {name: CONFIGS[name] for name in ("LlamaForCausalLM", "Qwen3ForCausalLM")},
+        "configs": {name: CONFIGS[name] for name in dict.fromkeys(name for name, _ in cases())},
         "rows": rows(),
     }
     if len(sys.argv) > 1:

@@ -102,12 +102,12 @@ def cases(count: int = CASES, seed: int = SEED) -> list[Case]:
         sharding = random_sharding(dice)
         recipe = Recipe(
             dice.choice(("fp32", "fp32", "bf16")),
-            dice.choice(("adamw", "adamw", "momentum", "sgd")),
-            dice.random() < 0.5,
-            dice.choice(CHOICES["attention"]),
-            dice.choice((0.0, 0.0, 0.1)),
-            dice.choice(CHOICES["checkpointing"]),
-            dice.choice(("fresh", "fresh", "kept")),
+            optimizer=dice.choice(("adamw", "adamw", "momentum", "sgd")),
+            foreach=dice.random() < 0.5,
+            attention=dice.choice(("sdpa", "naive")),
+            dropout=dice.choice((0.0, 0.0, 0.1)),
+            checkpointing=dice.choice(CHOICES["checkpointing"]),
+            gradients=dice.choice(("fresh", "fresh", "kept")),
         )
         shape = replace(dice.choice((GPT, LLAMA)), layers=dice.choice((1, 2, 4)), tied_head=dice.random() < 0.5)
         batch, seq = dice.choice(((2, 48), (1, 64), (4, 32)))

@@ -37,7 +37,7 @@ def seconds(run: Callable[[], object], times: int) -> float:
 
 def cold(job: Job, sequences: int) -> object:
     """A search that knows nothing yet."""
-    for known in (mesh_peaks.peaks, timing.step, machine.from_datasheet):
+    for known in (mesh_peaks.peaks, timing.step, machine.with_rates):
         known.cache_clear()
     return search(job, sequences)
 

@@ -53,7 +53,7 @@ def peak(run: Run) -> int:
 def of_2024(run: Run) -> dict[str, int]:
     """Bytes by moment that transformers 4.45 and FSDP 1 keep and what the account stands for does not.
 
-    loss: transformers made fp32 logits and a copy of those that have a label (modeling_llama.py), whatever kernel read
+    loss: transformers made fp32 logits and a copy of those that have a label (LlamaForCausalLM), whatever kernel read
     them; the account has 16-bit logits and their gradient. block: where no weight is trained, a re-entrant checkpoint
     under FSDP 1 leaves each block its input's gradient until the backward ends (tests/memory/test_fsdp1_truth.py).
     """

@@ -83,7 +83,6 @@ def use(values: dict[str, float]) -> dict:
         rates.MATMUL[family] = values[f"matmul {family}"]
     for family in ("ampere", "hopper"):
         rates.ATTENTION["triton"][family] = tuple(values[f"triton {family} {i}"] for i in (0, 1))
-    machine.from_datasheet.cache_clear()
     common = {cost: values[f"all {cost}"] for cost in COMMON}
     return {
         name: replace(PROGRAMS[name], **common, **{cost: values[f"{name} {cost}"] for cost in OWN}) for name in FITTED

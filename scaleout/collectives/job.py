@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import ceil, fsum
 
 from scaleout.collectives import tensor, vocabulary
@@ -46,7 +47,7 @@ class Traffic:
     crossing: bool
     bytes_per_s: float
 
-    @property
+    @cached_property
     def bytes(self) -> float:
         return fsum(message.bytes for message in self.sent)
 

@@ -27,8 +27,10 @@ def naive_beside_tiled(width: float) -> str:
 def _panel(x: float, cell: float, tiled: bool) -> str:
     left, top = x + 26, 44 + BROAD + GAP
     whole = SIDE * cell
-    parts = [svg.text(x + 4, 13, "in tiles" if tiled else "naive", bold=True)]
-    parts.append(svg.text(left + whole / 2, 36, "keys and values", anchor="middle", size=svg.SMALLEST, fill="muted"))
+    parts = [
+        svg.text(x + 4, 13, "in tiles" if tiled else "naive", bold=True),
+        svg.text(left + whole / 2, 36, "keys and values", anchor="middle", size=svg.SMALLEST, fill="muted"),
+    ]
     for i in range(SIDE):
         now = tiled and i == NOW
         parts.append(
@@ -42,15 +44,19 @@ def _panel(x: float, cell: float, tiled: bool) -> str:
                 left - BROAD - GAP, top + i * cell, BROAD, cell - 2, "c3", opacity=1.0 if now or not tiled else 0.3
             )
         )
-    for row in range(SIDE):
-        for column in range(SIDE):
-            parts.append(_tile(left + column * cell, top + row * cell, cell - 2, row, column, tiled))
+    parts += [
+        _tile(left + column * cell, top + row * cell, cell - 2, row, column, tiled)
+        for row in range(SIDE)
+        for column in range(SIDE)
+    ]
     words = "one tile on the chip" if tiled else "all scores in HBM, four times"
     parts.append(svg.text(left, top + whole + 18, words, size=svg.SMALL))
     if tiled:
         y = top + ROW * cell
-        parts.append(svg.rect(left + whole + GAP, y, 16, cell - 2, "c6"))
-        parts.append(svg.text(left, top + whole + 36, "per query: m, ℓ, u", size=svg.SMALL, fill="c6"))
+        parts += [
+            svg.rect(left + whole + GAP, y, 16, cell - 2, "c6"),
+            svg.text(left, top + whole + 36, "per query: m, ℓ, u", size=svg.SMALL, fill="c6"),
+        ]
     parts.append(svg.text(left - GAP - BROAD / 2, top - 5, "Q", size=svg.SMALLEST, fill="muted", anchor="middle"))
     return "".join(parts)
 

@@ -52,6 +52,9 @@ def _band(width: float, y: float, words: str, each_of) -> tuple[str, float]:
                 marks.append(hatch.box(x, top, sequence_width - 1, ROW - 2, "muted"))
         sent, starts = (part * sequence_width for part in wire(gpus))
         low = base + gpus * ROW + 4
-        marks += [svg.rect(x, low, sent, 5, "c4"), svg.rect(x + sent, low, starts, 5, "c7")]
-        marks.append(svg.text(x, low + 19, f"{gpus} GPU{'s' if gpus > 1 else ''}", size=svg.SMALLEST, fill="muted"))
+        marks += [
+            svg.rect(x, low, sent, 5, "c4"),
+            svg.rect(x + sent, low, starts, 5, "c7"),
+            svg.text(x, low + 19, f"{gpus} GPU{'s' if gpus > 1 else ''}", size=svg.SMALLEST, fill="muted"),
+        ]
     return "".join(marks), base + WORLDS[-1] * ROW + 34

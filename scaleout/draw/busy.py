@@ -87,8 +87,10 @@ def _lanes(intervals: list[Span], ranks: int, sheet: _Sheet, y: float) -> str:
     marks = []
     for rank in range(ranks):
         middle = y + rank * sheet.row + sheet.row / 2
-        marks.append(svg.text(sheet.left - 6, middle + 4, str(rank), anchor="end", fill="muted", size=svg.SMALLEST))
-        marks.append(svg.line(sheet.left, middle, sheet.width - 14, middle))
+        marks += [
+            svg.text(sheet.left - 6, middle + 4, str(rank), anchor="end", fill="muted", size=svg.SMALLEST),
+            svg.line(sheet.left, middle, sheet.width - 14, middle),
+        ]
     thick = sheet.row - 3
     for rank, does, start, end in intervals:
         duplex = any(span[:2] == (rank, OPPOSITE[does]) and span[2] < end and start < span[3] for span in intervals)

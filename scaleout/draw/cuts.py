@@ -39,18 +39,24 @@ def _panel(way: str) -> str:
     middle = left + INPUT[0] + GAP
     right = middle + WEIGHT[0] + GAP
     marks = [svg.text(0, 16, title, bold=True, size=15)]
-    for x, (wide, _), name in ((left, INPUT, "input"), (middle, WEIGHT, "weights"), (right, OUTPUT, "output")):
-        marks.append(svg.text(x + wide / 2, HEAD - 12, name, anchor="middle", fill="muted", size=svg.SMALL))
+    marks += [
+        svg.text(x + wide / 2, HEAD - 12, name, anchor="middle", fill="muted", size=svg.SMALL)
+        for x, (wide, _), name in ((left, INPUT, "input"), (middle, WEIGHT, "weights"), (right, OUTPUT, "output"))
+    ]
     for rank in range(2):
         centre = HEAD + ROW * rank + ROW / 2 - 6
         marks.append(svg.text(0, centre + 4, f"rank {rank}", size=svg.SMALL))
-        for x, sign in ((middle - GAP / 2, "·"), (right - GAP / 2, "=")):
-            marks.append(svg.text(x, centre + 6, sign, anchor="middle", fill="muted", size=16))
+        marks += [
+            svg.text(x, centre + 6, sign, anchor="middle", fill="muted", size=16)
+            for x, sign in ((middle - GAP / 2, "·"), (right - GAP / 2, "="))
+        ]
         half = {"columns": ("whole", "across", "across"), "rows": ("across", "down", "sum")}[way]
-        for x, side, fill, part in zip(
-            (left, middle, right), (INPUT, WEIGHT, OUTPUT), ("c3", "c1", "c3"), half, strict=True
-        ):
-            marks.append(_sheet(f"{way}-{x:g}-{rank}", x, centre, side, fill, part, rank))
+        marks += [
+            _sheet(f"{way}-{x:g}-{rank}", x, centre, side, fill, part, rank)
+            for x, side, fill, part in zip(
+                (left, middle, right), (INPUT, WEIGHT, OUTPUT), ("c3", "c1", "c3"), half, strict=True
+            )
+        ]
     y = HEAD + 2 * ROW + 12
     marks.append(svg.text(right + OUTPUT[0], y, result, anchor="end", size=svg.SMALL))
     return "".join(marks)

@@ -84,7 +84,9 @@ def _lane(lane: Lane, base: float, left: float, x, wide: bool) -> list[str]:
 def _keys(keys: Sequence[tuple[str, str]], left: float, y: float) -> str:
     marks, x = [], left
     for colour, words in keys:
-        marks.append(svg.rect(x, y - 8, 10, 10, colour))
-        marks.append(svg.text(x + 15, y + 1, words, fill="muted", size=svg.SMALL))
+        marks += [
+            svg.rect(x, y - 8, 10, 10, colour),
+            svg.text(x + 15, y + 1, words, fill="muted", size=svg.SMALL),
+        ]
         x += 30 + svg.measure(words, svg.SMALL)
     return "".join(marks)

@@ -59,12 +59,16 @@ def _bits(f: Format, y: float, width: float) -> str:
     for name, ones in fields(NUMBER, f).items():
         right = x + cell * len(ones)
         edge, anchor = (right, "end") if name == "sign" else ((x + right) / 2, "middle")
-        marks.append(svg.text(edge, top - 6, name, anchor=anchor, fill="muted", size=svg.SMALL))
-        marks.append(svg.text((x + right) / 2, top + HIGH + 15, says[name], anchor="middle", size=svg.SMALL))
+        marks += [
+            svg.text(edge, top - 6, name, anchor=anchor, fill="muted", size=svg.SMALL),
+            svg.text((x + right) / 2, top + HIGH + 15, says[name], anchor="middle", size=svg.SMALL),
+        ]
         for bit in ones:
             mark = f"{f.name} {name}"
-            marks.append(svg.rect(x + 0.5, top, cell - 1.5, HIGH, "compute", opacity=FILLS[name], mark=mark))
-            marks.append(svg.text(x + cell / 2, top + 15.5, bit, anchor="middle", size=svg.SMALL))
+            marks += [
+                svg.rect(x + 0.5, top, cell - 1.5, HIGH, "compute", opacity=FILLS[name], mark=mark),
+                svg.text(x + cell / 2, top + 15.5, bit, anchor="middle", size=svg.SMALL),
+            ]
             x += cell
         x += 1.5
     marks.append(svg.text(x + 6, top + 16, f"{rounded(NUMBER, f):,g}", bold=True))
@@ -81,10 +85,10 @@ def _line(y: float, width: float) -> str:
     for f, high in zip((FORMATS[name] for name in SHOWN), (y + 34, y + 64), strict=True):
         spacing, nearest = math.ldexp(2.0 ** (math.frexp(NUMBER)[1] - 1), -f.mantissa), rounded(NUMBER, f)
         marks += [svg.text(0, high + 4, f.name, bold=True), svg.line(LEFT, high, width - 4, high, "muted")]
-        for i in range(math.ceil(LO / spacing), math.floor(HI / spacing) + 1):
-            marks.append(
-                svg.line(x_of(i * spacing), high - 5, x_of(i * spacing), high + 5, "ink", mark=f"{f.name} tick")
-            )
+        marks += [
+            svg.line(x_of(i * spacing), high - 5, x_of(i * spacing), high + 5, "ink", mark=f"{f.name} tick")
+            for i in range(math.ceil(LO / spacing), math.floor(HI / spacing) + 1)
+        ]
         marks.append(f'<circle cx="{svg.num(x_of(nearest))}" cy="{svg.num(high)}" r="4.5" fill="{svg.colour("key")}"/>')
     marks += [
         svg.line(x, y + 20, x, y + 64, "ink", 1, "3 2"),

@@ -186,9 +186,11 @@ def six(width: float) -> str:
     tall, unit, marks = 36 + height(cell) + 16, Unit(DRAWN, False), []
     for k, (moment, (title, words)) in enumerate(SHOWN.items()):
         x, y = k % columns * (wide + gap), k // columns * tall
-        marks.append(svg.text(x, y + 13, f"{k + 1}. {title}", bold=True))
-        marks.append(svg.text(x, y + 29, words, size=svg.SMALL, fill="muted"))
-        marks.append(draw(unit, moment, x, y + 34, wide, cell, ""))
+        marks += [
+            svg.text(x, y + 13, f"{k + 1}. {title}", bold=True),
+            svg.text(x, y + 29, words, size=svg.SMALL, fill="muted"),
+            draw(unit, moment, x, y + 34, wide, cell, ""),
+        ]
     label = (
         f"Four ranks and their cells for the quarters of one unit, at {len(SHOWN)} moments: at rest each has its own "
         "quarter; in forward all quarters; between, its own again, and activations; in backward all, and gradients "

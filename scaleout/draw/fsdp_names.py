@@ -95,8 +95,10 @@ def poles(steps: Steps, plane: Plane, unit_bytes: float, words: Mapping[str, str
                 y = min(y, lower - size - 1)
         if y - size >= plane.top:
             placed.append((left, left + wide, y))
-            marks.append(svg.line(x, foot, x, y + 3, "ink", 1))
-            marks.append(svg.circle(x, foot, 2, "ink"))
+            marks += [
+                svg.line(x, foot, x, y + 3, "ink", 1),
+                svg.circle(x, foot, 2, "ink"),
+            ]
             anchor = "end" if x > middle else "start"
             marks.append(svg.text(x, y, words[name], anchor=anchor, size=size, halo=True))
     return "".join(marks)

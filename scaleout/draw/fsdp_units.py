@@ -39,8 +39,9 @@ class Strip:
     def path(self, rows: Iterable[tuple[float, Interval]], high: float, fill: str, title: str) -> str:
         """Intervals around their heights, as one stroke; none narrower than can be seen."""
         scale, segments = self.width / self.seconds, []
-        for y, (start, end) in rows:
-            segments.append(f"M{self.x + start * scale:.1f} {y:.1f}h{max(0.5, (end - start) * scale):.1f}")
+        segments += [
+            f"M{self.x + start * scale:.1f} {y:.1f}h{max(0.5, (end - start) * scale):.1f}" for y, (start, end) in rows
+        ]
         return _stroke(segments, fill, high, title)
 
 
@@ -106,12 +107,16 @@ def lanes(timeline: ShortTimeline, strip: Strip, wires: bool, named: bool = True
         shapes.append(_marks(strip, y, marks, "compute", title, strong))
     update_start = timeline.passes[-1][1]
     waits.append((clock, update_start))
-    shapes.append(_marks(strip, y, [(update_start, timeline.seconds)], "c2", "update", 1.0))
-    shapes.append(_marks(strip, y, [(timeline.seconds, strip.seconds)], "muted", HOST, 0.45))
+    shapes += [
+        _marks(strip, y, [(update_start, timeline.seconds)], "c2", "update", 1.0),
+        _marks(strip, y, [(timeline.seconds, strip.seconds)], "muted", HOST, 0.45),
+    ]
     scale = strip.width / strip.seconds
     boxes = [(strip.at(start), y, (end - start) * scale, BAR) for start, end in waits if (end - start) * scale >= 0.02]
-    shapes.append(hatch.area(boxes, title="exposed communication: compute waits"))
-    shapes.append(_name(strip, y, "computes") if named else "")
+    shapes += [
+        hatch.area(boxes, title="exposed communication: compute waits"),
+        _name(strip, y, "computes") if named else "",
+    ]
     for lane in _wires(timeline) if wires else ():
         y += LANE
         shapes.append(_name(strip, y, NAMES[lane]))

@@ -59,12 +59,12 @@ def keys(x: float, y: float, width: float, items: Sequence[tuple[str, str]], row
         wide = (SWATCH + 5 if fill else 0) + svg.measure(words, svg.SMALL)
         if left > x and left + wide > x + width:
             left, row = x, row + ROW
-        marks.append(_swatch(left, row, fill))
-        marks.append(
+        marks += [
+            _swatch(left, row, fill),
             svg.text(
                 left + (SWATCH + 5 if fill else 0), row + SWATCH, words, size=svg.SMALL, fill="ink" if fill else "muted"
-            )
-        )
+            ),
+        ]
         left += wide + GAP
     return "".join(marks), max(rows * ROW, row + ROW - y)
 

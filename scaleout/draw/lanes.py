@@ -4,6 +4,7 @@ the other."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from math import fsum
 
@@ -17,11 +18,14 @@ SHADES = {"compute": (1.0, 0.84), "c4": (1.0, 0.8), "flow": (0.34, 0.2)}  # of n
 SEEN = 0.005  # share of a step from which slower compute is worth a word
 MARKS = 56  # rectangles on both lanes, about
 
+Way = tuple[Interval, Interval]  # when backward makes gradients, and when the wire takes them
 
-def groups(count: int, passes: int) -> list[int]:
-    """The group of each of `count` buckets, 0 first: as even as whole numbers allow, fewer where more passes talk."""
+
+def groups(count: int, passes: int) -> list[range]:
+    """`count` buckets in groups of neighbours: as even as whole numbers allow, fewer where more passes talk."""
     limit = max(1, min(GROUPS, count, MARKS // (3 * passes)))
-    return [b * limit // count for b in range(count)]
+    ends = [-(-g * count // limit) for g in range(limit + 1)]
+    return [range(first, stop) for first, stop in pairwise(ends)]
 
 
 @dataclass(frozen=True)
@@ -63,10 +67,7 @@ class Lanes:
         Forward is faint. Neighbouring layers whose gradients share a bucket are one mark; so are neighbouring buckets
         where there are many, the messages of a group pushed together to the end of its last.
         """
-        group = groups(
-            len(self.timeline.buckets), sum(1 for micro_batch in self.timeline.passes if micro_batch.messages)
-        )
-        sent = f"{'communication: ' * self.roomy}all-reduce of {_count(group)}"
+        sent = f"{'communication: ' * self.roomy}all-reduce of {_count(self.groups)}"
         body = [self._frame(sent if self.timeline.communication_seconds else "communication: none")]
         for n, micro_batch in enumerate(self.timeline.passes):
             if not micro_batch.messages:
@@ -75,11 +76,12 @@ class Lanes:
                 shade = (0.9, 0.65)[n % 2]
                 body.append(self.block(x, self.upper, (0, micro_batch.compute_seconds), "compute", name, shade))
                 continue
+            ways = _ways(self, micro_batch)
             body += [
-                *_compute(self, micro_batch, n, group),
-                *_messages(self, micro_batch, n, group),
+                *_compute(self, micro_batch, n),
+                *_messages(self, micro_batch, n, ways),
                 _exposed(self, micro_batch),
-                *_numbers(self, micro_batch, n, group),
+                *_numbers(self, micro_batch, n, ways),
             ]
         return "".join([*body, self._update(), self._waits()])
 
@@ -89,19 +91,40 @@ class Lanes:
         body = [self._frame("communication: until when?")]
         for micro_batch in self.timeline.passes:
             x, half = self.x + micro_batch.start * self.scale, micro_batch.forward[-1][1]
-            body.append(self.block(x, self.upper, (0, half), "compute", "forward", 0.4))
-            body.append(self.block(x, self.upper, (half, micro_batch.compute_seconds), "compute", "backward"))
+            body += [
+                self.block(x, self.upper, (0, half), "compute", "forward", 0.4),
+                self.block(x, self.upper, (half, micro_batch.compute_seconds), "compute", "backward"),
+            ]
         last = self.timeline.passes[-1]
         start = self.x + (last.start + last.forward[-1][1]) * self.scale
         end = self.x + busy * self.scale
-        for low, high in ((start, end), (end, self.x + self.width)):
-            for y in (self.lower, self.lower + self.bar):
-                body.append(svg.line(low, y, high, y, "c4", 1.5, "3 4"))
+        body += [
+            svg.line(low, y, high, y, "c4", 1.5, "3 4")
+            for low, high in ((start, end), (end, self.x + self.width))
+            for y in (self.lower, self.lower + self.bar)
+        ]
         return "".join(body)
 
     @property
     def roomy(self) -> bool:
         return self.width > 400
+
+    @cached_property
+    def groups(self) -> list[range]:
+        """The buckets that are drawn as one."""
+        return groups(len(self.timeline.buckets), sum(1 for part in self.timeline.passes if part.messages))
+
+    @cached_property
+    def members(self) -> list[tuple[int, int]]:
+        """By group, its first and its last layer in the order of forward. A layer without gradients goes with the next
+        that has some in the order of backward."""
+        buckets, stop = self.timeline.buckets, len(self.timeline.layers) - 1
+        ranges = []
+        for group in self.groups:
+            first = 0 if group is self.groups[-1] else min(buckets[b][-1] for b in group)
+            ranges.append((first, stop))
+            stop = first - 1
+        return ranges
 
     def _frame(self, sent: str) -> str:
         size = svg.FONT if self.roomy else svg.SMALL
@@ -149,34 +172,21 @@ class Lanes:
         )
 
 
-def _count(group: list[int]) -> str:
+def _count(several: list[range]) -> str:
     """How many buckets there are, and how many of them a block of the picture stands for, where that is not one."""
-    count, blocks = len(group), group[-1] + 1
+    count, blocks = several[-1].stop, len(several)
     if blocks == count:
         return f"{count:,} bucket{'s' if count > 1 else ''}, in the order of backward"
-    sizes = " or ".join(f"{size:,}" for size in sorted({group.count(block) for block in range(blocks)}))
+    sizes = " or ".join(f"{size:,}" for size in sorted(set(map(len, several))))
     return f"{count:,} buckets as {blocks} block{'s' if blocks > 1 else ''} of {sizes}"
 
 
-def _members(timeline: Timeline, group: list[int]) -> dict[int, tuple[int, int]]:
-    """By group, its first and its last layer in the order of forward. A layer without gradients goes with the next that
-    has some in the order of backward."""
-    first: dict[int, int] = {}
-    for b, members in enumerate(timeline.buckets):
-        first[group[b]] = min(members[-1], first.get(group[b], members[-1]))
-    first[max(first)] = 0
-    ranges, stop = {}, len(timeline.layers) - 1
-    for g in sorted(first):
-        ranges[g], stop = (first[g], stop), first[g] - 1
-    return ranges
-
-
-def _compute(lanes: Lanes, micro_batch: Pass, n: int, group: list[int]) -> list[str]:
+def _compute(lanes: Lanes, micro_batch: Pass, n: int) -> list[str]:
     """Forward and backward of pass n, a mark for each run of layers of one group."""
-    x, members = lanes.x + micro_batch.start * lanes.scale, _members(lanes.timeline, group)
+    x = lanes.x + micro_batch.start * lanes.scale
     marks = []
     for name, spans, shade in (("forward", micro_batch.forward, 0.4), ("backward", micro_batch.backward, 1.0)):
-        for g, (first, last) in sorted(members.items(), reverse=name == "forward"):
+        for g, (first, last) in list(enumerate(lanes.members))[:: -1 if name == "forward" else 1]:
             ends = sorted((spans[first], spans[last]))
             title = f"{name} of {_names(lanes.timeline, first, last)}"
             faded = shade * SHADES["compute"][g % 2]
@@ -190,14 +200,13 @@ def _names(timeline: Timeline, first: int, last: int) -> str:
     return a if a == b else f"{a} to {b}"
 
 
-def _messages(lanes: Lanes, micro_batch: Pass, n: int, group: list[int]) -> list[str]:
+def _messages(lanes: Lanes, micro_batch: Pass, n: int, ways: list[Way]) -> list[str]:
     """Each group of pass n on the wire, and its way down there; what the wire still carries when nothing computes is in
     the accent's colour on its way."""
     marks, x = [], lanes.x + micro_batch.start * lanes.scale
-    for g, (produced, sent) in enumerate(_ways(lanes.timeline, micro_batch, group)):
-        members = [b for b, number in enumerate(group) if number == g]
-        first_bucket, last_bucket = members[0] + 1, members[-1] + 1  # as they are counted in the picture
-        names = f"bucket {first_bucket}" if len(members) == 1 else f"buckets {first_bucket} to {last_bucket}"
+    for g, ((produced, sent), group) in enumerate(zip(ways, lanes.groups, strict=True)):
+        first_bucket, last_bucket = group.start + 1, group.stop  # as they are counted in the picture
+        names = f"bucket {first_bucket}" if len(group) == 1 else f"buckets {first_bucket} to {last_bucket}"
         title = f"all-reduce of {names}"
         marks.append(lanes.block(x, lanes.lower, sent, "c4", title, SHADES["c4"][g % 2], f"w{n}.{g}"))
         exposed = sent[1] > micro_batch.compute_seconds + 1e-9
@@ -205,24 +214,23 @@ def _messages(lanes: Lanes, micro_batch: Pass, n: int, group: list[int]) -> list
     return marks
 
 
-def _ways(timeline: Timeline, micro_batch: Pass, group: list[int]) -> list[tuple[Interval, Interval]]:
+def _ways(lanes: Lanes, micro_batch: Pass) -> list[Way]:
     """Of each group, when backward makes its gradients and when the wire takes them, its messages pushed together."""
-    ways, layers = [], _members(timeline, group)
-    for g in range(group[-1] + 1):
-        messages = [micro_batch.messages[b] for b, number in enumerate(group) if number == g]
-        first, last = layers[g]
+    ways = []
+    for group, (first, last) in zip(lanes.groups, lanes.members, strict=True):
+        messages = micro_batch.messages[group.start : group.stop]
         end = messages[-1][1]
         made = (micro_batch.backward[last][0], micro_batch.backward[first][1])
         ways.append((made, (end - fsum(stop - start for start, stop in messages), end)))
     return ways
 
 
-def _numbers(lanes: Lanes, micro_batch: Pass, n: int, group: list[int]) -> list[str]:
+def _numbers(lanes: Lanes, micro_batch: Pass, n: int, ways: list[Way]) -> list[str]:
     """The number of each group under its backward and above its message, or of the first and the last where not all
     have room; before the first what they count. Of several passes the first has them."""
-    if len(set(group)) == 1 or any(earlier.messages for earlier in lanes.timeline.passes[:n]):
+    if len(ways) == 1 or any(earlier.messages for earlier in lanes.timeline.passes[:n]):
         return []
-    ways, name = _ways(lanes.timeline, micro_batch, group), "bucket" if len(group) == group[-1] + 1 else "block"
+    name = "bucket" if len(ways) == lanes.groups[-1].stop else "block"
     x, parts = lanes.x + micro_batch.start * lanes.scale, []
     for way, y in ((0, lanes.upper + lanes.bar + 11), (1, lanes.lower - 4)):
         middles = [x + (spans[way][0] + spans[way][1]) / 2 * lanes.scale for spans in ways]

@@ -133,8 +133,10 @@ def _bars(
             )
         )
         if fullest:
-            marks.append(svg.text(middle, low + 29, "fullest", anchor="middle", bold=True, size=svg.SMALLEST))
-            marks.append(svg.frame(left - 2, base - 1, thick + 4, low - base + 2, "ink", 1.5))
+            marks += [
+                svg.text(middle, low + 29, "fullest", anchor="middle", bold=True, size=svg.SMALLEST),
+                svg.frame(left - 2, base - 1, thick + 4, low - base + 2, "ink", 1.5),
+            ]
     if limit:
         marks.append(_limit(limit, x, width, low - limit[1] * scale))
     return "".join([*marks, *totals])  # the line may run through a total, and lies beneath it

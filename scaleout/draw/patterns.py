@@ -63,8 +63,10 @@ def six(width: float) -> str:
     marks = []
     for i, key in enumerate(order):
         x, y = 1 + i % columns * pitch, 1 + i // columns * row
-        marks.append(_named(key, x, y, side, gap, drop))
-        marks.append(svg.text(x, y + drop + side + 52, USES[key], fill="muted"))
+        marks += [
+            _named(key, x, y, side, gap, drop),
+            svg.text(x, y + drop + side + 52, USES[key], fill="muted"),
+        ]
         sign = {"all_gather": "+", "all_reduce": "="}.get(key)
         if sign and wide:
             sign_x = x - (pitch - room) / 2
@@ -134,12 +136,16 @@ def ring(width: float) -> str:
     for move in moves:
         x, y = left + move.step * pitch, top + move.source * row
         marks.append(squares.outline(x, y, side, move.chunk, RANKS))
-    for rank in range(RANKS):
-        marks.append(svg.text(0, top + rank * row + side / 2 + 4, f"rank {rank}", fill="muted", size=svg.SMALL))
+    marks += [
+        svg.text(0, top + rank * row + side / 2 + 4, f"rank {rank}", fill="muted", size=svg.SMALL)
+        for rank in range(RANKS)
+    ]
     for lap, words in enumerate(("lap 1: add", "lap 2: copy")):
         first = left + (1 + lap * (RANKS - 1)) * pitch
         end = first + (RANKS - 2) * pitch + side
-        marks.append(svg.text((first + end) / 2, 13, words, anchor="middle", bold=True))
-        marks.append(svg.line(first, 19, end, 19, "muted"))
+        marks += [
+            svg.text((first + end) / 2, 13, words, anchor="middle", bold=True),
+            svg.line(first, 19, end, 19, "muted"),
+        ]
     label = "A ring of four ranks: what each has at the start and after each of six steps"
     return svg.figure(width, top + RANKS * row - 6, "".join(marks), label)

@@ -41,9 +41,10 @@ def amounts(rows: Rows, lanes: Sequence[Lane], unit: float, slots: float) -> str
     count = max(1, int(slots * rows.scale / COLUMN))
     edges = step_edges(rows.at(slots * k / count) for k in range(count + 1))
     middles = [slots * (k + 0.5) / count for k in range(count)]
-    path = []
-    for row, lane in enumerate(lanes):
-        path.append(steps(edges, rows.top(row) + rows.bar, [-unit * n for n in in_flight(lane, middles)]))
+    path = [
+        steps(edges, rows.top(row) + rows.bar, [-unit * n for n in in_flight(lane, middles)])
+        for row, lane in enumerate(lanes)
+    ]
     return f'<path d="{"".join(path)}" fill="{svg.colour("c3")}" fill-opacity="{PALE}"/>'
 
 

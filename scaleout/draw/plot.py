@@ -116,8 +116,10 @@ class Plane:
             )
         for value, words in rows:
             position = self.at_y(value)
-            marks.append(svg.line(self.left, position, self.right, position))
-            marks.append(svg.text(self.left - 5, position + 4, words, anchor="end", fill="muted", size=svg.SMALL))
+            marks += [
+                svg.line(self.left, position, self.right, position),
+                svg.text(self.left - 5, position + 4, words, anchor="end", fill="muted", size=svg.SMALL),
+            ]
         if x_label:
             middle, position = self.left + self.width / 2, self.bottom + 2 * TICK + 3
             marks.append(svg.text(middle, position, x_label, anchor="middle", fill="muted", size=svg.SMALL))
@@ -195,8 +197,10 @@ def time_axis(x: float, y: float, width: float, seconds: float, grid_to: float) 
         words = short(value) + (f" {unit}" if value == marks[-1] else "")
         half = svg.measure(words, svg.SMALL) / 2
         anchor = "start" if tick - half < x else "end" if tick + half > x + width else "middle"
-        lines.append(svg.line(tick, y, tick, grid_to))
-        lines.append(svg.text(tick, y + TICK, words, anchor=anchor, fill="muted", size=svg.SMALL))
+        lines += [
+            svg.line(tick, y, tick, grid_to),
+            svg.text(tick, y + TICK, words, anchor=anchor, fill="muted", size=svg.SMALL),
+        ]
     return "".join(lines)
 
 
@@ -213,6 +217,8 @@ def _cut(a: tuple[float, float], b: tuple[float, float]) -> list[tuple[float, fl
 
     Liang and Barsky, A new concept and method for line clipping, ACM Transactions on Graphics 3 (1984).
     """
+    if min(*a, *b) >= 0.0 and max(*a, *b) <= 1.0:
+        return [a, b]
     if not all(math.isfinite(part) for part in (*a, *b)):
         return []
     start, end = 0.0, 1.0

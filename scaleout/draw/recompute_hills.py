@@ -73,8 +73,10 @@ def hills(width: float) -> str:
     for policy, strong in zip(shown.values(), (0.22, 0.4, 0.95), strict=True):
         points = profile(policy)
         corners = " ".join(f"{svg.num(plane.at_x(x))},{svg.num(plane.at_y(y))}" for x, y in points)
-        marks.append(f'<polygon points="{corners}" fill="{svg.colour("c3")}" fill-opacity="{strong}"/>')
-        marks.append(plane.curve(points, "c3", 1.5))
+        marks += [
+            f'<polygon points="{corners}" fill="{svg.colour("c3")}" fill-opacity="{strong}"/>',
+            plane.curve(points, "c3", 1.5),
+        ]
     for name, policy in shown.items():
         level = plane.at_y(profile(policy)[blocks][1]) + (
             22 if name == "cheap recomputed" else -6
@@ -86,17 +88,17 @@ def hills(width: float) -> str:
         svg.line(plane.left, level, plane.right, level, "accent", 1.5, "5 3"),
         svg.text(plane.left + 4, level - 5, words, fill="accent", size=svg.SMALL, bold=True, halo=True),
     ]
-    for words, part in (("forward", 0.25), ("backward", 0.75)):
-        marks.append(
-            svg.text(
-                plane.left + part * plane.width,
-                plane.bottom + plot.TICK,
-                words,
-                anchor="middle",
-                fill="muted",
-                size=svg.SMALL,
-            )
+    marks += [
+        svg.text(
+            plane.left + part * plane.width,
+            plane.bottom + plot.TICK,
+            words,
+            anchor="middle",
+            fill="muted",
+            size=svg.SMALL,
         )
+        for words, part in (("forward", 0.25), ("backward", 0.75))
+    ]
     label = "Activations of 32 blocks through the forward and the backward pass: " + "; ".join(
         f"{name}, {profile(policy)[blocks][1]:.1f} GB at the loss" for name, policy in shown.items()
     )

@@ -76,8 +76,10 @@ class Ruler:
         for n in range(math.ceil(self.lo / stride) * stride, int(self.hi) + 1, stride):
             x, words = self.at(n), two(n)
             if self.left < x - svg.measure(words, svg.SMALL) / 2 and x + 12 < self.right:
-                marks.append(svg.line(x, y, x, y + 4, "muted"))
-                marks.append(raised(svg.text(x, y + 16, words, anchor="middle", fill="muted", size=svg.SMALL)))
+                marks += [
+                    svg.line(x, y, x, y + 4, "muted"),
+                    raised(svg.text(x, y + 16, words, anchor="middle", fill="muted", size=svg.SMALL)),
+                ]
         return "".join(marks)
 
 

@@ -58,8 +58,10 @@ def draw(
         ]
     for i, row in enumerate(rows if wide else ()):  # last: the line at the limit stops where they stand
         x, base = left + row.total * scale + 8, top + PITCH * i + 13
-        shapes.append(svg.rect(x - 3, base - 12, svg.measure(row.words, svg.SMALL) + 6, 16, "paper"))
-        shapes.append(svg.text(x, base, row.words, size=svg.SMALL, fill="muted"))
+        shapes += [
+            svg.rect(x - 3, base - 12, svg.measure(row.words, svg.SMALL) + 6, 16, "paper"),
+            svg.text(x, base, row.words, size=svg.SMALL, fill="muted"),
+        ]
     y += 2
     if key:
         marks, tall = kinds.keys((kind for row in rows for kind, size in row.parts if size), 0, y, width)
@@ -74,8 +76,10 @@ def _row(row: Row, left: float, y: float, scale: float, cell: float, wide: bool,
     if wide:
         marks.append(svg.text(0, y + 13, row.name))
     else:
-        marks.append(svg.text(0, y - 4, row.name))
-        marks.append(svg.text(width, y - 4, row.words, anchor="end", size=svg.SMALL, fill="muted"))
+        marks += [
+            svg.text(0, y - 4, row.name),
+            svg.text(width, y - 4, row.words, anchor="end", size=svg.SMALL, fill="muted"),
+        ]
     for kind, size in row.parts:
         marks.append(svg.rect(x, y, size * scale, THICK, kinds.COLOURS[kind], opacity=kinds.PALE.get(kind, 1.0)))
         x += size * scale

@@ -49,8 +49,10 @@ def _legend(x: float, steps: dict[str, Timeline]) -> str:
     kinds = {run.action.kind for step in steps.values() for row in step.runs for run in row}
     marks = []
     for kind in [kind for kind in LOOK if kind in kinds and (kind, "I" in kinds) != ("B", True)]:
-        marks.append(svg.rect(x, 4, 12, 12, LOOK[kind][0]))
-        marks.append(svg.text(x + 16, 14, WORDS[kind], size=svg.SMALLEST, fill="muted"))
+        marks += [
+            svg.rect(x, 4, 12, 12, LOOK[kind][0]),
+            svg.text(x + 16, 14, WORDS[kind], size=svg.SMALLEST, fill="muted"),
+        ]
         x += 26 + svg.measure(WORDS[kind], svg.SMALLEST)
     marks += [hatch.box(x, 4, 12, 12), svg.text(x + 16, 14, "idle", size=svg.SMALLEST, fill="muted")]
     return "".join(marks)

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Any
 
 # Okabe and Ito's palette, safe for the common forms of colour blindness (jfly.uni-koeln.de/color, 2008),
 # with the yellow darkened and a grey in place of black so that all eight read on white and on near-black.
@@ -42,7 +43,7 @@ def colour(name: str) -> str:
     return _CSS[name]
 
 
-# A slider's next picture has most words and many numbers of the one before
+# A slider's next picture has most words and numbers of the one before.
 escape = lru_cache(maxsize=2048)(html.escape)
 
 
@@ -50,18 +51,28 @@ class Sized:
     """What lays out a picture of one of the two widths, WIDE and NARROW."""
 
     width: int
+    height: Any
 
     @property
     def wide(self) -> bool:
         return self.width == WIDE
 
+    def figure(self, label: str, *parts: Callable[[Any], str]) -> str:
+        """The whole picture: what each part draws of this layout."""
+        return figure(self.width, self.height, "".join(part(self) for part in parts), label)
 
-@lru_cache(maxsize=8192)
+
+def either(wide: object, narrow: object) -> Any:
+    """A size of a `Sized` that is different at the two widths."""
+    return property(lambda sized: wide if sized.wide else narrow)
+
+
 def broad(width: float) -> bool:
     """Whether a picture so wide is read on more than a phone."""
     return width > BROAD
 
 
+@lru_cache(maxsize=4096)
 def num(value: float) -> str:
     """A coordinate with at most two decimals and no trailing zeros."""
     text = f"{value:.2f}".rstrip("0").rstrip(".")
@@ -69,15 +80,17 @@ def num(value: float) -> str:
 
 
 # Widths of characters in ems, of DejaVu Sans Condensed, as wide as Segoe UI and wider than San Francisco and Roboto.
-_NARROW, _BROAD, _MEAN = {**dict.fromkeys("iljI.,:;|!' ", 0.3), **dict.fromkeys("ftr()-/", 0.37)}, 0.78, 0.56
-_BROADS = set("mwMW%@−×÷→") | set("ABCDEFGHKNOPQRSTUVXYZ")
+_EMS = {
+    **dict.fromkeys("iljI.,:;|!' ", 0.3), **dict.fromkeys("ftr()-/", 0.37),
+    **dict.fromkeys("mwMW%@−×÷→ABCDEFGHKNOPQRSTUVXYZ", 0.78),
+}  # fmt: skip
+_MEAN = 0.56  # of all others
 
 
 @lru_cache(maxsize=2048)
 def measure(words: str, size: float = FONT, bold: bool = False) -> float:
     """The width of a text in CSS pixels, a little above what common faces take: for keeping labels apart."""
-    ems = math.fsum(_NARROW.get(character, _BROAD if character in _BROADS else _MEAN) for character in words)
-    return ems * size * (1.08 if bold else 1.0)
+    return math.fsum([_EMS.get(character, _MEAN) for character in words]) * size * (1.08 if bold else 1.0)
 
 
 HALO = f' stroke="{colour("paper")}" stroke-width="4" stroke-linejoin="round" paint-order="stroke"'
@@ -293,8 +306,10 @@ def legend(x: float, y: float, width: float, items: list[tuple[str, str]], colum
     marks = []
     for i, (fill, words) in enumerate(items):
         left, top = x + pitch * (i % columns), y + row * (i // columns)
-        marks.append(rect(left, top, FONT * 0.8, FONT * 0.8, fill))
-        marks.append(text(left + FONT * 1.2, top + FONT * 0.8, words))
+        marks += [
+            rect(left, top, FONT * 0.8, FONT * 0.8, fill),
+            text(left + FONT * 1.2, top + FONT * 0.8, words),
+        ]
     return "".join(marks), row * math.ceil(len(items) / columns)
 
 

@@ -163,9 +163,11 @@ class Drawing:
             pole, high = self.left + 4 + 4 * (len(flags) - 1 - i), min(top, self.at.bottom - 4) - 6 - 14 * i
             ways = [f"{text} {amount(size, self.tank.giga)}" for text in words]
             fits = fitting(ways, room - pole - 4, self.at.font) or ways[-1]
-            marks.append(svg.line(pole, y, pole, high - 9, "ink", 1, mark=f"pole {key}"))
-            marks.append(svg.rect(pole - 2, y - 2, 4, 4, fill, mark=f"foot {key}"))
-            marks.append(svg.text(pole + 5, high, fits, size=self.at.font, halo=True, mark=f"name {key}"))
+            marks += [
+                svg.line(pole, y, pole, high - 9, "ink", 1, mark=f"pole {key}"),
+                svg.rect(pole - 2, y - 2, 4, 4, fill, mark=f"foot {key}"),
+                svg.text(pole + 5, high, fits, size=self.at.font, halo=True, mark=f"name {key}"),
+            ]
         return "".join(marks)
 
     def excess(self) -> str:
@@ -239,8 +241,10 @@ class Drawing:
             top = self.y(base * ruler.each) - 4
             numbers = [svg.text(left, top, f"{base:.2g}", size=svg.SMALLEST, halo=True, mark="bytes")]
         marks += numbers
-        for i, line in enumerate(("bytes of one", "parameter") if self.at.width == svg.WIDE else ("bytes", "each")):
-            marks.append(svg.text(0, self.at.bottom + 16 + 13 * i, line, fill="muted", size=svg.SMALLEST))
+        marks += [
+            svg.text(0, self.at.bottom + 16 + 13 * i, line, fill="muted", size=svg.SMALLEST)
+            for i, line in enumerate(("bytes of one", "parameter") if self.at.width == svg.WIDE else ("bytes", "each"))
+        ]
         return "".join(marks)
 
     def _ringed(self, number_y: float) -> bool:
@@ -255,8 +259,10 @@ class Drawing:
         left, ruler_width = self.at.ruler
         y, marks = self.y(self.tank.own.each * self.tank.ruler.each), []
         if self.tank.own.drawn:
-            marks.append(svg.line(left - 4, y, self.left - 3, y, "key", 2, "5 4", mark="own line"))
-            marks.append(svg.circle(left + ruler_width / 2, y, 6, stroke="key", thick=2.5, mark="own"))
+            marks += [
+                svg.line(left - 4, y, self.left - 3, y, "key", 2, "5 4", mark="own line"),
+                svg.circle(left + ruler_width / 2, y, 6, stroke="key", thick=2.5, mark="own"),
+            ]
         first = self.height - NOTE * len(self.notes) + 8
         marks += [
             svg.text(0, first + NOTE * i, note, fill="key", bold=i == 0, size=self.at.font)

@@ -117,8 +117,10 @@ def _tank(row: Row, places: Places, gpu: int) -> str:
     rim = _y(row, places, row.limit)
     excess = max(0.0, rim - _y(row, places, base))
     # a veil beneath the hatch: it must be seen on every colour
-    marks.append(svg.rect(left, rim - excess, places.tank_width, excess, "paper", opacity=VEIL, mark=f"{gpu} veil"))
-    marks.append(hatched(left, rim - excess, places.tank_width, excess, "accent", f"{gpu} over"))
+    marks += [
+        svg.rect(left, rim - excess, places.tank_width, excess, "paper", opacity=VEIL, mark=f"{gpu} veil"),
+        hatched(left, rim - excess, places.tank_width, excess, "accent", f"{gpu} over"),
+    ]
     y, right = svg.num(rim), svg.num(left + places.tank_width + 1)
     wall = f"M{svg.num(left - 1)} {y}V{places.bottom + 1}H{right}V{y}"
     marks.append(f'<path d="{wall}" fill="none" stroke="{svg.colour("compute")}" stroke-width="2"/>')
@@ -213,8 +215,10 @@ def _wire(row: Row, places: Places, end: float) -> str:
         if places.width == svg.WIDE
         else ("an eighth" if row.split else "all of it")
     )
-    marks.append(svg.text(places.labels, places.strip + CELL, f"stores {share}", fill="muted", size=places.font))
-    marks.append(svg.text(places.labels, places.wire + 4, "what moves", fill="muted", size=places.font))
+    marks += [
+        svg.text(places.labels, places.strip + CELL, f"stores {share}", fill="muted", size=places.font),
+        svg.text(places.labels, places.wire + 4, "what moves", fill="muted", size=places.font),
+    ]
     return "".join(marks)
 
 

@@ -35,7 +35,7 @@ def culprits(ranks: int) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Said:
+class Verdict:
     """A verdict on a run: one of FAULTS or UNKNOWN, and the rank where it began, None where none was named."""
 
     number: int
@@ -43,10 +43,10 @@ class Said:
     rank: int | None = None
 
 
-def read(words: str, flag: str = "--verdict") -> Said:
+def read(words: str, flag: str = "--verdict") -> Verdict:
     """The verdict of "3=slow-disk" or "3=slow-disk:1". ValueError, one line, for anything else."""
-    number, _, rest = words.partition("=")
-    fault, colon, rank = (part.strip() for part in rest.partition(":"))
+    number, _, answer = words.partition("=")
+    fault, colon, rank = (part.strip() for part in answer.partition(":"))
     shown = f"{flag} {words if len(words) <= SHOWN else words[:SHOWN] + '...'}"
     if not (_is_whole(number.strip()) and int(number) in sealed()):
         raise ValueError(f"{shown}: runs are numbered 1 to {len(FAULTS)}: write 3=slow-disk or 3=slow-disk:1")
@@ -54,7 +54,7 @@ def read(words: str, flag: str = "--verdict") -> Said:
         raise ValueError(f"{shown}: a verdict is one of {', '.join(FAULTS)}, or {UNKNOWN}")
     if colon and not _is_whole(rank):
         raise ValueError(f"{shown}: write the rank as a number, as in {number.strip()}={fault}:1")
-    return Said(int(number), fault, int(rank) if colon else None)
+    return Verdict(int(number), fault, int(rank) if colon else None)
 
 
 def _is_whole(digits: str) -> bool:
@@ -62,13 +62,13 @@ def _is_whole(digits: str) -> bool:
     return digits.isascii() and digits.isdigit() and len(digits) <= DIGITS
 
 
-def no_rank(said: Said, ranks: int) -> str:
+def no_rank(verdict: Verdict, ranks: int) -> str:
     """What is wrong with a verdict on a rank that is not there."""
-    verdict = f"{said.number}={said.fault}:{said.rank}"
-    return f"{verdict}: there is no rank {said.rank} among {ranks}, which are 0 to {ranks - 1}"
+    words = f"{verdict.number}={verdict.fault}:{verdict.rank}"
+    return f"{words}: there is no rank {verdict.rank} among {ranks}, which are 0 to {ranks - 1}"
 
 
-def verdicts(path: str) -> list[Said]:
+def verdicts(path: str) -> list[Verdict]:
     """The verdicts in a file, of any tool: lines such as 3=slow-disk:1, or a JSON object {"3": "slow-disk:1"}. What
     begins with # is a comment. ValueError, one line, where it cannot be read or judges a run twice."""
     try:
@@ -88,12 +88,12 @@ def verdicts(path: str) -> list[Said]:
             raise ValueError(f"--score {path}: not JSON (line {error.lineno}: {error.msg})") from None
         except RecursionError:
             raise ValueError(f'--score {path}: not an object such as {{"3": "slow-disk:1"}}') from None
-    found = [read(line, "--score") for line in lines if line]
-    numbers = [said.number for said in found]
+    read_verdicts = [read(line, "--score") for line in lines if line]
+    numbers = [verdict.number for verdict in read_verdicts]
     twice = [number for number in numbers if numbers.count(number) > 1]
-    if twice or not found:
+    if twice or not read_verdicts:
         raise ValueError(f"--score {path}: " + (f"run {twice[0]} has two verdicts" if twice else "holds no verdict"))
-    return sorted(found, key=lambda said: said.number)
+    return sorted(read_verdicts, key=lambda verdict: verdict.number)
 
 
 # --- counters -----------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def counters(trace: Trace, emulated: bool) -> str:
     rows = []
     for rank in range(trace.ranks):
         seconds = [totals(row) for row in trace.rows(rank)]
-        means = (sum(one.get(column, 0.0) for one in seconds) / len(seconds) for column in COLUMNS)
+        means = (sum(sums.get(column, 0.0) for sums in seconds) / len(seconds) for column in COLUMNS)
         rows.append((f"rank {rank}" + "*" * (emulated and rank == 1), *map(ms, means)))
     return "\n".join([
         table(("mean ms", *COLUMNS), rows) + "\n* emulated: rank 0 waits for it" * emulated, "",
@@ -115,11 +115,11 @@ def counters(trace: Trace, emulated: bool) -> str:
 
 def totals(row: Row) -> dict[str, float]:
     """Seconds of a row by part and collective, and of what no span covers."""
-    found: dict[str, float] = {}
+    parts: dict[str, float] = {}
     for name, start, end in row.spans:
         part = PART_OF.get(name, name)
-        found[part] = found.get(part, 0.0) + end - start
-    return found | {"other": max(0.0, row.seconds - sum(found.values()))}
+        parts[part] = parts.get(part, 0.0) + end - start
+    return parts | {"other": max(0.0, row.seconds - sum(parts.values()))}
 
 
 def by_step(trace: Trace) -> str:
@@ -147,72 +147,72 @@ def values_by_step(trace: Trace) -> str:
 
 def tags(ranks: tuple[Row, ...]) -> str:
     """What happened in a step beside training, with the ranks that did it."""
-    found = []
+    names = []
     for name in ("collect", "save", "evaluate"):
         did = [row.rank for row in ranks if any(span[0] == name for span in row.spans)]
         if did:
-            found.append(name + (f"({','.join(map(str, did))})" if len(did) < len(ranks) else ""))
-    return " ".join(found) or "-"
+            names.append(name + (f"({','.join(map(str, did))})" if len(did) < len(ranks) else ""))
+    return " ".join(names) or "-"
 
 
 # --- verdicts -----------------------------------------------------------------------------------------------
 
 
-def judged(said: Said, trace: Trace) -> str:
+def judged(verdict: Verdict, trace: Trace) -> str:
     """Whether a verdict is right, what decided, and what was initiating and what cascade."""
-    truth, found = sealed()[said.number], diagnose(trace)
+    truth, diagnosis = sealed()[verdict.number], diagnose(trace)
     origin = culprits(trace.ranks).get(truth)
     lines = [
-        f"{_opening(said, truth, origin)} Run {said.number} has {NAMES[truth]}.",
-        f"Evidence: {found.why}.",
-        f"Initiating: {NAMES[truth]} ({place(origin)}). Cascade: {found.cascade or 'none was seen'}.",
+        f"{_opening(verdict, truth, origin)} Run {verdict.number} has {NAMES[truth]}.",
+        f"Evidence: {diagnosis.why}.",
+        f"Initiating: {NAMES[truth]} ({place(origin)}). Cascade: {diagnosis.cascade or 'none was seen'}.",
     ]
-    if found.fault != truth:
+    if diagnosis.fault != truth:
         lines.append(
             "The book's rule does not name it in this run: the machine was too busy, or --injected-ms too small."
         )
     return "\n".join(lines)
 
 
-def _opening(said: Said, truth: str, origin: int | None) -> str:
+def _opening(verdict: Verdict, truth: str, origin: int | None) -> str:
     """The first sentence of a judgement."""
-    if said.fault == UNKNOWN:
+    if verdict.fault == UNKNOWN:
         return "You abstain."
-    if said.fault != truth:
-        if said.fault == SLOW_LINK and truth != NAN:
+    if verdict.fault != truth:
+        if verdict.fault == SLOW_LINK and truth != NAN:
             return "Not a slow link: the all-reduce is long because ranks wait in it, which is the cascade."
-        return f"Not {NAMES[said.fault]}."
-    if said.rank is None or said.rank == origin:
+        return f"Not {NAMES[verdict.fault]}."
+    if verdict.rank is None or verdict.rank == origin:
         return "Right."
     if origin is None:
-        return f"Right, but it is no single rank's: rank {said.rank} is one of several."
+        return f"Right, but it is no single rank's: rank {verdict.rank} is one of several."
     if truth == NAN:
-        return (
-            f"The right fault, the wrong rank: rank {said.rank} got its NaN through the all-reduce, which is cascade."
-        )
-    return f"The right fault, the wrong rank: rank {said.rank} waits for it, which is cascade."
+        reason = f"rank {verdict.rank} got its NaN through the all-reduce"
+    else:
+        reason = f"rank {verdict.rank} waits for it"
+    return f"The right fault, the wrong rank: {reason}, which is cascade."
 
 
-def score(found: list[Said], ranks: int) -> str:
+def score(tool_verdicts: list[Verdict], ranks: int) -> str:
     """A table of a tool's verdicts on the runs of so many ranks, and how many are right."""
-    by_number, truth, origin = {said.number: said for said in found}, sealed(), culprits(ranks)
+    by_number, truth, origin = {verdict.number: verdict for verdict in tool_verdicts}, sealed(), culprits(ranks)
     rows, counts = [], {"right": 0, "wrong": 0, "abstained": 0}
-    located = asked = 0
+    located = placed = 0
     for number, fault in truth.items():
-        said = by_number.get(number, Said(number, UNKNOWN))
-        outcome = "abstained" if said.fault == UNKNOWN else "right" if said.fault == fault else "wrong"
+        verdict = by_number.get(number, Verdict(number, UNKNOWN))
+        outcome = "abstained" if verdict.fault == UNKNOWN else "right" if verdict.fault == fault else "wrong"
         counts[outcome] += 1
         place = "-"
-        if outcome == "right" and fault in origin and said.rank is not None:
-            asked, located = asked + 1, located + (said.rank == origin[fault])
-            place = "right" if said.rank == origin[fault] else f"wrong: it is {origin[fault]}"
-        rows.append((number, fault, said.fault, outcome, place))
+        if outcome == "right" and fault in origin and verdict.rank is not None:
+            placed, located = placed + 1, located + (verdict.rank == origin[fault])
+            place = "right" if verdict.rank == origin[fault] else f"wrong: it is {origin[fault]}"
+        rows.append((number, fault, verdict.fault, outcome, place))
     named = counts["right"] + counts["wrong"]
     share = f"{counts['right'] / named:.0%} of what was named" if named else "nothing was named"
     return "\n".join([
         table(("run", "fault", "verdict", "outcome", "rank"), rows), "",
         f"{counts['right']} of {len(truth)} right, {counts['wrong']} wrong, {counts['abstained']} abstained; {share}; "
-        f"rank right in {located} of {asked}",
+        f"rank right in {located} of {placed}",
     ])  # fmt: skip
 
 
@@ -230,10 +230,10 @@ def place(rank: int | None) -> str:
     return "no single rank" if rank is None else f"rank {rank}"
 
 
-def lost(seconds: dict[str, float], whole: float) -> str:
+def lost(seconds: dict[str, float], total: float) -> str:
     """What a run loses to each part, as text; parts that cost less than 1% are left out."""
     ordered = sorted(seconds.items(), key=lambda item: -item[1])
-    rows = [(part, f"{spent:.2f}", f"{spent / whole:.0%}") for part, spent in ordered if spent >= 0.01 * whole]
+    rows = [(part, f"{spent:.2f}", f"{spent / total:.0%}") for part, spent in ordered if spent >= 0.01 * total]
     return table(("lost to", "seconds", "of the run"), rows)
 
 
@@ -243,20 +243,20 @@ def lost(seconds: dict[str, float], whole: float) -> str:
 def events(trace: Trace) -> list[dict]:
     """The run as events of a Chrome trace, for Perfetto: a process per rank, its work and its collectives on two rows,
     losses as counters, and an instant at the first value that is not finite."""
-    found = []
+    items = []
     for rank in range(trace.ranks):
-        found += chrome.named(rank, {1: "local work", 2: "collectives"})
+        items += chrome.named(rank, {1: "local work", 2: "collectives"})
         for row in trace.rows(rank):
             tag = {"step": row.step, "tokens": row.values["tokens"]}
-            found.append(chrome.event(rank, 1, "step", "user_annotation", row.start, row.end) | {"args": tag})
-            found += [chrome.event(rank, TRACK.get(name, 1), name, "span", start, end)
+            items.append(chrome.event(rank, 1, "step", "user_annotation", row.start, row.end) | {"args": tag})
+            items += [chrome.event(rank, TRACK.get(name, 1), name, "span", start, end)
                       | {"args": {"step": row.step}} for name, start, end in row.spans]  # fmt: skip
             loss = row.values["loss"]
             mark = {"pid": rank, "tid": 1, "ts": round(row.end * 1e6, 1)}
             finite = loss == loss
-            found.append(mark | ({"ph": "C", "name": "loss", "args": {"loss": loss}} if finite else
+            items.append(mark | ({"ph": "C", "name": "loss", "args": {"loss": loss}} if finite else
                                  {"ph": "i", "s": "t", "name": "loss is not finite"}))  # fmt: skip
-    return found
+    return items
 
 
 def lines(rows: list[dict]) -> str:
@@ -266,8 +266,8 @@ def lines(rows: list[dict]) -> str:
 
 def stored(rows: list[dict], made: str) -> str:
     """A trace in one file, as `timing.stragglers` has it."""
-    every = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
-    return f'{{"made": {json.dumps(made)}, "rows": [\n{every}\n]}}\n'
+    text = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
+    return f'{{"made": {json.dumps(made)}, "rows": [\n{text}\n]}}\n'
 
 
 def made(ranks: int, processes: int, backend: str, steps: int, injected: str) -> str:

@@ -3,26 +3,26 @@ two hosts. The links are shaped from outside, as for labs/slow_link.py.
 """
 
 import time
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
-from scaleout.lab import recording, session
+from scaleout.lab import recording
 from scaleout.measure.peak import timed
-from scaleout.measure.slow_link import ask, main
+from scaleout.measure.slow_link import Linked, start
 
 WARMUP = 2  # steps of each placement at full speed: connections
 PLACEMENTS = {"well": "tensor parallel groups inside a host", "badly": "tensor parallel groups across the hosts"}
 
 
-class Worker:
+class Worker(Linked):
     """Both placements on one rank."""
 
     def __init__(self, s, plan, folder):
         """plan: a dict with rates (bit/s or None), steps, threads, device (seconds of compute), activations and
         gradients (bytes), calls (all-reduces of activations per step)."""
-        self.s, self.plan, self.folder, self.number = s, plan, folder, 0
+        super().__init__(s, folder)
+        self.plan = plan
         hosts = [list(range(first, first + s.local_world)) for first in range(0, s.world, s.local_world)]
         across = [list(ranks) for ranks in zip(*hosts, strict=True)]
         inside, between = ([dist.new_group(ranks) for ranks in groups] for groups in (hosts, across))
@@ -34,11 +34,6 @@ class Worker:
             for rate in plan["rates"]
             for name in PLACEMENTS
         ]
-
-    def link(self, rate):
-        """Ask for a link."""
-        ask(self.s, self.folder, self.number, rate)
-        self.number += 1
 
     def step(self, placement):
         """Step time in seconds, of the slowest rank: compute, an all-reduce of activations per part of it, then one of
@@ -70,6 +65,4 @@ class Worker:
 
 
 if __name__ == "__main__":
-    import sys
-
-    session.run(lambda s: main(s, Path(sys.argv[1]), Worker))
+    start(Worker)

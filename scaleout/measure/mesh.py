@@ -12,13 +12,12 @@ from dataclasses import replace
 from math import ceil
 
 import torch
-from torch.distributed.tensor import DTensor
 
 from scaleout.collectives.tensor import block
 from scaleout.collectives.vocabulary import ends
 from scaleout.lab import join, session
 from scaleout.lab.mesh import NAMES
-from scaleout.measure.zero import OPERATIONS, Calls
+from scaleout.measure.zero import OPERATIONS, Calls, Wire
 from scaleout.memory import mesh as memory_mesh
 from scaleout.parallel import mesh_ways, private
 from scaleout.parallel.mesh import Mesh
@@ -44,33 +43,21 @@ SPREAD = 77  # odd: times it, modulo a power of two, is another order of all byt
 # --- by looking -----------------------------------------------------------------------------------------------------
 
 
-class Spoken(private.TorchDispatchMode):
+class Spoken(Wire):
     """Counts what is asked of torch.distributed while the context is open, by axis of the grid. found: {axis:
     {collective: Calls}}."""
 
     def __init__(self, grid: Grid) -> None:
-        super().__init__()
-        self.grid, self.bytes, self.count = grid, Counter(), Counter()
+        super().__init__(SENT)
+        self.grid = grid
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if any(issubclass(kind, DTensor) for kind in types):
-            return NotImplemented  # let it turn into operations on this rank's part, which come here
-        result = func(*args, **(kwargs or {}))
-        space, _, name = func._schema.name.partition("::")
-        if space in ("c10d", "_c10d_functional") and name in SENT:
-            kind, index = SENT[name]
-            key = axis_of(self.grid, private.ranks_of(func, args)), kind
-            self.bytes[key] += sum(
-                t.nbytes
-                for t in private.tree_leaves(result if index is None else args[index])
-                if isinstance(t, torch.Tensor)
-            )
-            self.count[key] += 1
-        return result
+    def key(self, collective: str, func, args):
+        """The axis along which an operation communicates, and its collective."""
+        return axis_of(self.grid, private.ranks_of(func, args)), collective
 
     @property
-    def found(self) -> dict[str, dict[str, Calls]]:
-        return by_axis({key: Calls(size, self.count[key]) for key, size in self.bytes.items()})
+    def found(self) -> dict:
+        return by_axis(super().found)
 
 
 def by_axis(calls: dict[tuple[str, str], Calls]) -> dict[str, dict[str, Calls]]:

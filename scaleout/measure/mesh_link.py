@@ -1,23 +1,22 @@
 """One rank of labs/mesh.py --link: steps of one layout with each of its axes across two hosts in turn, over links of
 several rates. The links are shaped from outside, as for labs/slow_link.py."""
 
-from pathlib import Path
-
 from scaleout.lab import mesh as lab_mesh
 from scaleout.lab import mesh_link, recording, session
 from scaleout.measure.mesh import MeshWay, batches, planned_calls
 from scaleout.measure.peak import timed
-from scaleout.measure.slow_link import Plan, ask, main
+from scaleout.measure.slow_link import Linked, Plan, start
 
 AXES = {"pp": "pp,dp,tp", "dp": "dp,pp,tp", "tp": "tp,pp,dp"}  # the order that puts an axis across the hosts
 
 
-class Worker:
+class Worker(Linked):
     """The layout in every order on one rank, and what is timed with it."""
 
     def __init__(self, s, plan, folder):
         """plan: a dict with the lab's options, `model` (of a Shape), `rates` (bit/s or None), warmup, threads."""
-        self.s, self.o, self.folder, self.number, self.drawn = s, Plan(plan), folder, 0, 0
+        super().__init__(s, folder)
+        self.o, self.drawn = Plan(plan), 0
         self.text, o = session.dataset(plan["dataset"]), self.o
         words = o.layout or lab_mesh.usual(s.world)
         self.laid = lab_mesh.layout(o.shape, words, s.world, o.sequences, o.sequence_parallel)
@@ -28,11 +27,6 @@ class Worker:
             for rate in o.rates
             for axis in self.axes
         ]
-
-    def link(self, rate):
-        """Ask for a link."""
-        ask(self.s, self.folder, self.number, rate)
-        self.number += 1
 
     def step(self, axis):
         """(step time in seconds of the slowest rank, mean loss)."""
@@ -72,6 +66,4 @@ class Worker:
 
 
 if __name__ == "__main__":
-    import sys
-
-    session.run(lambda s: main(s, Path(sys.argv[1]), Worker))
+    start(Worker)

@@ -240,6 +240,8 @@ def _refuse_ours(o: Options) -> None:
         ) from None
     if o.qlora or o.lora:
         raise ValueError("--lora and --qlora are PEFT's: pip install transformers peft")
+    if o.attention == "flash":
+        raise ValueError("the book's own attention is sdpa or naive: pip install transformers flash-attn")
 
 
 def say_measured(lab: runner.Lab, seen: Account) -> None:

@@ -4,6 +4,7 @@ The links are shaped from outside, where the hosts are made: before each case ra
 cases are timed in rounds, each with a calibration of its own, so that all have the same luck with a shared machine.
 """
 
+import sys
 import time
 from pathlib import Path
 
@@ -22,16 +23,23 @@ WARMUP = 3  # steps of each model at full speed: DDP rebuilds its buckets, Power
 PATIENCE = 60.0  # seconds to wait for a link
 
 
-def ask(s, folder, number, rate):
-    """Have the links shaped to `rate` (bit/s, or None for no limit); returns on all ranks when that is done."""
-    if s.main:
-        files.write_json({"number": number, "rate": rate}, folder / "ask.json")
-        end = time.monotonic() + PATIENCE
-        while not (folder / f"shaped-{number}").exists():
-            if time.monotonic() > end:
-                raise RuntimeError("nobody shapes the links: start the lab with python labs/slow_link.py")
-            time.sleep(0.01)
-    s.barrier()
+class Linked:
+    """One rank of session `s`, whose links are shaped from outside as it asks in a folder (Path)."""
+
+    def __init__(self, s, folder):
+        self.s, self.folder, self.asked = s, folder, 0
+
+    def link(self, rate):
+        """Have the links shaped to `rate` (bit/s, or None for no limit); returns on all ranks when that is done."""
+        if self.s.main:
+            files.write_json({"number": self.asked, "rate": rate}, self.folder / "ask.json")
+            end = time.monotonic() + PATIENCE
+            while not (self.folder / f"shaped-{self.asked}").exists():
+                if time.monotonic() > end:
+                    raise RuntimeError("nobody shapes the links: start the lab with python labs/slow_link.py")
+                time.sleep(0.01)
+        self.s.barrier()
+        self.asked += 1
 
 
 class Plan:
@@ -42,12 +50,13 @@ class Plan:
         self.shape = Shape(**plan["model"])
 
 
-class Worker:
+class Worker(Linked):
     """The models of one rank, one for each hook, and what is timed with them."""
 
     def __init__(self, s, plan, folder):
         """plan: what labs/slow_link.py wrote: the model's fields, `cases`, rounds, steps, seed."""
-        self.s, self.plan, self.folder, self.asked, self.drawn = s, plan, folder, 0, -1
+        super().__init__(s, folder)
+        self.plan, self.drawn = plan, -1
         self.shape = Shape(plan["layers"], plan["hidden"], plan["heads"], corpus.VOCABULARY, max_seq=plan["seq"])
         self.text = session.dataset(plan["dataset"])
         hooks = dict.fromkeys(case["hook"] for case in plan["cases"])
@@ -63,11 +72,6 @@ class Worker:
         """A model in DDP; the same weights each time."""
         settings = Settings(bucket_mb=self.plan["bucket_mb"], hook=hook, hook_rank=self.plan["hook_rank"])
         return DDPWay(self.s, self.shape, "torch", settings, seed=self.plan["seed"])
-
-    def link(self, rate):
-        """Ask for a link."""
-        ask(self.s, self.folder, self.asked, rate)
-        self.asked += 1
 
     def batches(self, count, sequences):
         """`count` batches of this rank, always other ones."""
@@ -141,16 +145,22 @@ class Worker:
         }
 
 
-def main(s, folder, worker=Worker):
-    """Run the plan in `folder` (Path) and write found.json there. worker: of this lab, or of another one's --link."""
-    plan = files.read_json(folder / "plan.json")
-    torch.set_num_threads(int(plan["threads"]))
-    report = worker(s, plan, folder).run()
-    if s.main:
-        files.write_json(report, folder / "found.json")
+def start(worker):
+    """The command of one rank, with a folder as its argument: run the plan there, and write found.json.
+
+    worker: of this lab, or of another one's --link.
+    """
+
+    def main(s):
+        folder = Path(sys.argv[1])
+        plan = files.read_json(folder / "plan.json")
+        torch.set_num_threads(int(plan["threads"]))
+        report = worker(s, plan, folder).run()
+        if s.main:
+            files.write_json(report, folder / "found.json")
+
+    session.run(main)
 
 
 if __name__ == "__main__":
-    import sys
-
-    session.run(lambda s: main(s, Path(sys.argv[1])))
+    start(Worker)

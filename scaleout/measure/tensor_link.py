@@ -2,11 +2,9 @@
 rates. The links are shaped from outside, as for labs/slow_link.py.
 """
 
-from pathlib import Path
-
 from scaleout.lab import recording, session
 from scaleout.measure.peak import timed
-from scaleout.measure.slow_link import Plan, ask, main
+from scaleout.measure.slow_link import Linked, Plan, start
 from scaleout.measure.tensor import Calibration, moves
 from scaleout.parallel import ddp_ways, tensor_ways
 from scaleout.parallel.replicas import Settings
@@ -15,12 +13,13 @@ WARMUP = 3  # steps of each at full speed
 WAYS = ("tensor", "ddp")
 
 
-class Worker:
+class Worker(Linked):
     """Both ways on one rank, and what is timed with them."""
 
     def __init__(self, s, plan, folder):
         """plan: a dict with the lab's options, `model` (of a Shape), `rates` (bit/s or None), rounds, threads."""
-        self.s, self.o, self.folder, self.asked, self.drawn = s, Plan(plan), folder, 0, 0
+        super().__init__(s, folder)
+        self.o, self.drawn = Plan(plan), 0
         self.text = session.dataset(plan["dataset"])
         shared = {"rate": self.o.lr, "seed": self.o.seed}
         self.ways = {
@@ -31,11 +30,6 @@ class Worker:
         self.cases = [
             {"rate": rate, "way": way, "step_seconds": [], "losses": []} for rate in self.o.rates for way in WAYS
         ]
-
-    def link(self, rate):
-        """Ask for a link."""
-        ask(self.s, self.folder, self.asked, rate)
-        self.asked += 1
 
     def batch(self, way):
         """The next batch: whole on every rank, or this rank's share of it."""
@@ -97,6 +91,4 @@ class Worker:
 
 
 if __name__ == "__main__":
-    import sys
-
-    session.run(lambda s: main(s, Path(sys.argv[1]), Worker))
+    start(Worker)

@@ -54,29 +54,37 @@ Calls = namedtuple("Calls", "bytes count")
 
 
 class Wire(private.TorchDispatchMode):
-    """Counts what is asked of torch.distributed while the context is open. found: {collective: Calls}."""
+    """Counts what is asked of torch.distributed while the context is open. found: {collective: Calls}.
 
-    def __init__(self) -> None:
+    operations: which are counted; `key` says under what name.
+    """
+
+    def __init__(self, operations=OPERATIONS) -> None:
         super().__init__()
-        self.bytes, self.count = Counter(), Counter()
+        self.operations, self.bytes, self.count = operations, Counter(), Counter()
+
+    def key(self, collective: str, func, args):
+        """What an operation is counted under: its collective."""
+        return collective
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented  # let it turn into operations on this rank's shard, which come here
         result = func(*args, **(kwargs or {}))
         space, _, name = func._schema.name.partition("::")
-        if space in ("c10d", "_c10d_functional") and name in OPERATIONS:
-            collective, index = OPERATIONS[name]
-            self.bytes[collective] += sum(
+        if space in ("c10d", "_c10d_functional") and name in self.operations:
+            collective, index = self.operations[name]
+            key = self.key(collective, func, args)
+            self.bytes[key] += sum(
                 t.nbytes
                 for t in private.tree_leaves(result if index is None else args[index])
                 if isinstance(t, torch.Tensor)
             )
-            self.count[collective] += 1
+            self.count[key] += 1
         return result
 
     @property
-    def found(self) -> dict[str, Calls]:
+    def found(self) -> dict:
         return {name: Calls(size, self.count[name]) for name, size in self.bytes.items()}
 
 

@@ -12,10 +12,11 @@ from scaleout.memory.fsdp import fsdp_account
 from scaleout.memory.fsdp_tape import Moment
 from scaleout.memory.recompute import Policy
 from scaleout.memory.recompute_walk import policy_walk
-from scaleout.memory.states import nf4_bytes, paged_bytes, states
+from scaleout.memory.states import paged_bytes, states
 from scaleout.memory.tape import KINDS, MOMENTS
 from scaleout.memory.walk import resting, walk
 from scaleout.spec import checks
+from scaleout.spec.adapters import nf4_bytes
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.replicas import Replicas

@@ -10,6 +10,7 @@ communication do not share freed blocks, is not here.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 
 from scaleout.memory.tape import KINDS as PLAIN
@@ -36,7 +37,7 @@ class Moment:
     held: dict[str, int]
     gathered: tuple[str, ...]
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         return sum(self.held.values())
 

@@ -19,9 +19,10 @@ def rank_account(job: Job, rank: int = 0) -> Account:
     checks.instance("job", job, Job)
     if job.layout.m == 1 or job.layout.pp > 1 or job.recipe.keeps_gradients:
         return _rank_account(job, rank)
-    # the second micro-batch finds the gradients of the first; between two steps there are DDP's buckets at most
+    # the second micro-batch finds the gradients of the first; between two steps there are DDP's buckets alone
     account = _rank_account(job.other(gradients="kept"), rank)
-    buckets = 0 if job.sharded else bucket_bytes(job.shape, job.recipe, job.layout)
+    by_units = job.sharded and job.layout.replicas == job.layout.ranks
+    buckets = 0 if by_units else bucket_bytes(job.shape, job.recipe, job.layout)
     return replace(account, rest=account.rest | {"gradients": buckets})
 
 

@@ -16,6 +16,7 @@ from scaleout.timing import band
 from scaleout.words.tables import markdown
 
 MODULES = ROOT / "tests" / "published" / "hugging_face_memory.json"
+ADAPTERS = ROOT / "tests" / "published" / "adapters_memory.json"
 JUDGED = ROOT / "tests" / "published" / "fine_tuning_judged.json"
 METHODS = {"full": "all weights", "lora": "LoRA", "qlora": "QLoRA"}
 KERNELS = {"plain": "", "kbit": ", norms cast to fp32", "fused": ", Triton kernels",
@@ -101,21 +102,17 @@ def memory() -> str:
 
 
 def families() -> str:
-    """The account beside what modules of transformers allocate on fake tensors, by family."""
+    """The account beside what modules of transformers and PEFT allocate on fake tensors, by family and adapter."""
     groups: dict[str, list[float]] = {}
     for row in json.loads(MODULES.read_text(encoding="utf-8"))["rows"]:
-        predicted = row.get("transformers", row["predicted"])
-        if predicted:
-            name = row["model"].partition(",")[0]
-            groups.setdefault(name, []).append(largest(predicted) / largest(row["measured"]) - 1)
+        error = max(row["predicted"].values()) / max(row["measured"].values()) - 1
+        groups.setdefault(row["model"].partition(",")[0], []).append(error)
+    for row in json.loads(ADAPTERS.read_text(encoding="utf-8"))["rows"]:
+        name = f"PEFT's {METHODS[row['recipe']['adapter']]}"
+        groups.setdefault(name, []).append(row["predicted"] / row["measured"] - 1)
     every = [error for errors in groups.values() for error in errors]
     lines = [[name, str(len(errors)), *spread(errors, 2)] for name, errors in [*groups.items(), ("**all**", every)]]
     return markdown(["Family", "Steps", "Median", "Nine of ten within", "Worst"], lines, ("Family",))
-
-
-def largest(found: int | dict[str, int]) -> int:
-    """The peak of what was found, by moment or as it is."""
-    return max(found.values()) if isinstance(found, dict) else found
 
 
 def worst(found: list[dict], what: str, unit: str) -> str:

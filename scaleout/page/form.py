@@ -176,8 +176,10 @@ def _beneath(stem: str, params: dict) -> str:
 
 def _exercise_body(data: dict) -> str:
     spec = data["spec"]
-    parts = [f'<p class="live-title">{escape(spec["title"])}</p>']
-    parts.append(f'<div class="live-prompt">{spec["prompt"]}</div>')
+    parts = [
+        f'<p class="live-title">{escape(spec["title"])}</p>',
+        f'<div class="live-prompt">{spec["prompt"]}</div>',
+    ]
     if spec["kind"] == "choice":
         items = "".join(f"<li>{escape(label)}</li>" for _name, label in spec["options"])
         parts.append(f"<ul>{items}</ul>")
@@ -185,8 +187,9 @@ def _exercise_body(data: dict) -> str:
         parts.append(typed(spec["stub"]))
     if spec.get("command"):
         parts.append(f"<p>Check it with</p>{typed(spec['command'])}")
-    for count, hint in enumerate(spec["hints"], 1):
-        parts.append(f"<details><summary>Hint {count}</summary>{hint}</details>")
+    parts += [
+        f"<details><summary>Hint {count}</summary>{hint}</details>" for count, hint in enumerate(spec["hints"], 1)
+    ]
     parts.append(f"<details><summary>Solution</summary>{spec['solution']}</details>")
     return '<div class="live-static">' + "\n".join(parts) + "</div>"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import gc
 import json
 from collections.abc import Callable, Sequence
 from traceback import walk_tb
@@ -154,6 +155,12 @@ def call_json(method: str, args: str) -> str:
     except RecursionError:  # lists in lists without end, from a reader's code
         return json.dumps({"error": "That answer is nested too deeply to be read."})
     return json.dumps(call(method, read), allow_nan=False)
+
+
+def settle() -> None:
+    """Keep what is loaded by now out of garbage collections: it stays, and to look through it takes longer than most
+    redraws."""
+    gc.freeze()
 
 
 def one_line(error: BaseException, file: str | None = None) -> str:

@@ -19,7 +19,7 @@ from scaleout.spec.families import FAMILIES
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import Shape
 
-KERNELS = {"sdpa": "sdpa", "naive": "eager"}  # what they call the kernels of attention
+KERNELS = {"sdpa": "sdpa", "naive": "eager", "flash": "flash_attention_2"}  # what they call the kernels of attention
 LAYERS = "num_hidden_layers"
 DROPOUT = re.compile(r"\w*(dropout|pdrop|layerdrop)")
 
@@ -72,7 +72,7 @@ def make(config: Mapping[str, Any], recipe: Recipe, device: torch.device | str =
     if (settings.pad_token_id or 0) >= settings.vocab_size:  # the family's, of a larger vocabulary
         settings.pad_token_id = None
     stored = torch.bfloat16 if recipe.width("compute" if recipe.adapter != "none" else "weight") == 2 else torch.float32
-    kernel = KERNELS.get(recipe.attention, recipe.attention)
+    kernel = KERNELS[recipe.attention]
     with torch.device(device):
         net = transformers.AutoModelForCausalLM.from_config(settings, attn_implementation=kernel, dtype=stored)
     if recipe.checkpointing == "full":

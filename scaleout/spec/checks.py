@@ -35,6 +35,8 @@ def said(value: object) -> str:
 def whole(name: str, value: object, least: int = 1, unit: str = "", limit: float = sys.float_info.max) -> None:
     """ValueError unless value is a whole number from least to limit, both included. Without a limit it is the largest
     float, so that a share of the number can be taken. unit: words behind "whole number", such as " of bytes"."""
+    if type(value) is int and least <= value <= limit:  # the usual case, at once
+        return
     if is_whole(value) and least <= value <= limit:
         return
     if is_whole(value) and value > limit:

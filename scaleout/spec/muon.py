@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from scaleout.spec import checks
 from scaleout.spec.sharding import tensors
-from scaleout.spec.transformer import Shape
+from scaleout.spec.transformer import Shape, linears
 
 STEPS = 5  # torch's ns_steps
 NS_BYTES = 2  # the steps run in bf16, so the gathered matrices may be too
@@ -34,9 +34,15 @@ def _matrices(shape: Shape) -> dict[str, tuple[int, int]]:
     return found
 
 
+def _block(shape: Shape) -> list[tuple[int, int]]:
+    """Those of one block: the others' are alike."""
+    checks.instance("shape", shape, Shape)
+    return [*linears(shape).values()]
+
+
 def matrix_parameters(shape: Shape) -> int:
     """Parameters that Muon steps, with one state each; all others have AdamW's two."""
-    return sum(rows * columns for rows, columns in matrices(shape).values())
+    return sum(shape.layers * rows * columns for rows, columns in _block(shape))
 
 
 def newton_schulz_flops(rows: int, columns: int, steps: int = STEPS) -> int:
@@ -53,4 +59,4 @@ def newton_schulz_flops(rows: int, columns: int, steps: int = STEPS) -> int:
 
 def step_flops(shape: Shape, steps: int = STEPS) -> int:
     """FLOPs of Newton-Schulz over all matrices of a model, once."""
-    return sum(newton_schulz_flops(*size, steps) for size in matrices(shape).values())
+    return sum(shape.layers * newton_schulz_flops(*size, steps) for size in _block(shape))

@@ -87,7 +87,7 @@ def powersgd_ratio(shape: Shape, rank: int = 4) -> float:
     tables = [(shape.vocab, shape.hidden)] * (1 if shape.tied_head else 2)
     if shape.positions == "learned":
         tables.append((shape.position_rows, shape.hidden))
-    matrices = [*tables, *list(linears(shape).values()) * shape.layers]
-    elements = sum(n * m for n, m in matrices)
-    vectors = total_parameters(shape) - elements
-    return total_parameters(shape) / (vectors + sum(min(n * m, rank * (n + m)) for n, m in matrices))
+    matrices = [(1, *size) for size in tables] + [(shape.layers, *size) for size in linears(shape).values()]
+    whole = total_parameters(shape)
+    vectors = whole - sum(times * n * m for times, n, m in matrices)
+    return whole / (vectors + sum(times * min(n * m, rank * (n + m)) for times, n, m in matrices))

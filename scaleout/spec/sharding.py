@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from math import ceil, prod
+from math import prod
 
 from scaleout.spec import checks
 from scaleout.spec.blocks import has_experts, matrices
@@ -99,13 +99,13 @@ class Unit:
         `fully_shard` splits every parameter along its first dimension; a rank whose chunk is short pads it, so that
         all messages are equal.
         """
-        return sum(ceil(rows / ranks) * columns * times for rows, columns, times in self.rows)
+        return sum([-(-rows // ranks) * columns * times for rows, columns, times in self.rows])
 
     def own(self, ranks: int, rank: int = 0) -> int:
         """Elements that rank `rank` of `ranks` holds without padding; rank 0 has the most."""
         total = 0
         for rows, columns, times in self.rows:
-            chunk = ceil(rows / ranks)
+            chunk = -(-rows // ranks)
             total += max(0, min(chunk, rows - rank * chunk)) * columns * times
         return total
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from scaleout.spec import checks
@@ -195,6 +196,7 @@ def mlp_matrices(shape: Shape, ff: int) -> dict[str, tuple[int, int]]:
     return dict.fromkeys(first, (shape.hidden, ff)) | {"down": (ff, shape.hidden)}
 
 
+@lru_cache(maxsize=64)  # every price and every account asks
 def linears(shape: Shape) -> dict[str, tuple[int, int]]:
     """The matrices of one block, by name: (input width, output width). ValueError as in `check_priced`."""
     check_priced(shape)
@@ -227,7 +229,7 @@ def plain(shape: Shape) -> Shape:
     """The shape, if its blocks are GPT's or Llama's, as those of the book's own Transformer. ValueError for others."""
     if replace(shape.features, family="") != LIKE_LLAMA:
         raise ValueError("the book's Transformer has the blocks of GPT and Llama: use a shape without a variant")
-    return replace(shape, variant=None)
+    return replace(shape, variant=None) if shape.variant else shape
 
 
 def unpriced(shape: Shape) -> tuple[str, ...]:

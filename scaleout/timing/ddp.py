@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from math import fsum  # exact: sum adds otherwise from Python 3.12 on, and the page has a newer one
 
 from scaleout.spec import checks
@@ -216,14 +216,15 @@ def ddp_step(
     layers = tuple(layers)
     _check_step(layers, accumulation, overlap, sync_every_pass, compression, update_seconds, contention)
     order = buckets(layers, cap_bytes, first_cap_bytes)
-    sizes = tuple(sum(layers[i].gradient_bytes for i in members) / compression for members in order)
+    before = list(accumulate([layer.gradient_bytes for layer in layers], initial=0))  # bytes of the layers before each
+    sizes = tuple([(before[members[0] + 1] - before[members[-1]]) / compression for members in order])
     priced = {size: reduce_seconds(size) for size in set(sizes)}
     wire = [priced[size] for size in sizes]
     quiet = _pass(layers, [], [], False, 0.0) if accumulation > 1 and not sync_every_pass else ()
     synced = _pass(layers, order, wire, overlap, contention)
     kinds = [synced if sync_every_pass or n == accumulation - 1 else quiet for n in range(accumulation)]
     end = synced[1][0][1]
-    ready = tuple(synced[1][members[-1]][1] if overlap else end for members in order)
+    ready = tuple([synced[1][members[-1]][1] if overlap else end for members in order])
     bare = Timeline(layers, tuple(map(tuple, order)), sizes, (), 0.0, 0.0, 0.0, 0.0, update_seconds, ready, contention)
     return _timeline(bare, [Pass(0.0, *kind) for kind in kinds])
 
@@ -235,7 +236,7 @@ def _timeline(step: Timeline, passes: list[Pass]) -> Timeline:
         placed.append(Pass(start, part.forward, part.backward, part.messages))
         start += part.seconds
     talking = [part for part in placed if part.messages]
-    sent = [fsum(end - start for start, end in part.messages) for part in talking[:1]]
+    sent = [fsum([end - start for start, end in part.messages]) for part in talking[:1]]
     return replace(
         step,
         passes=tuple(placed),
@@ -248,10 +249,8 @@ def _timeline(step: Timeline, passes: list[Pass]) -> Timeline:
 
 def _pass(layers, order, wire, overlap: bool, contention: float):
     """(forward by layer, backward by layer, messages by bucket), each a tuple of (start, end) from 0 on."""
-    forward, time = [], 0.0
-    for layer in layers:
-        forward.append((time, time + layer.forward_seconds))
-        time = forward[-1][1]
+    forward = list(pairwise(accumulate([layer.forward_seconds for layer in layers], initial=0.0)))
+    time = forward[-1][1]
     last = {members[-1]: b for b, members in enumerate(order)} if overlap else {}
     backward, ready = [(0.0, 0.0)] * len(layers), []
     free = 0.0  # when the communication lane is done with what has been given to it
@@ -287,7 +286,7 @@ def _worked(start: float, work: float, free: float, contention: float) -> float:
 
 
 def _check_step(layers, accumulation, overlap, sync_every_pass, compression, update_seconds, contention) -> None:
-    if not layers or not all(isinstance(layer, Layer) for layer in layers):
+    if {*map(type, layers)} != {Layer}:
         raise ValueError("a step needs at least one layer, and each must be a Layer")
     checks.whole("accumulation", accumulation, unit=" of passes")
     checks.flag("overlap", overlap)

@@ -6,8 +6,9 @@ and waits for those before it. `ddp` and `fsdp` lay both out on lanes. `pipeline
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import fsum
 from typing import NamedTuple
 
@@ -21,8 +22,7 @@ from scaleout.spec.transformer import Shape, total_parameters
 from scaleout.timing import calibrated
 from scaleout.timing.compute import Work
 from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, Layer, Timeline, ddp_step
-from scaleout.timing.fsdp import FsdpTimeline, first_pass, fsdp_step, pieces
-from scaleout.timing.fsdp_plan import Piece
+from scaleout.timing.fsdp import FsdpTimeline, Piece, first_pass, fsdp_step, pieces
 from scaleout.timing.fsdp_short import ShortTimeline, looks_ahead, placed, steady
 from scaleout.timing.machine import Machine
 from scaleout.timing.pipeline_exchange import bucket_parameters
@@ -101,7 +101,7 @@ def schedule(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Exchange
         return Exchange(seconds, exposed, sent, short)
     matrices = layers(job, work)
     line = _bucketed(job, rank, matrices)
-    gather, sent = weights(job, rank, fsum(matrix.forward_seconds for matrix in matrices))
+    gather, sent = weights(job, rank, fsum([matrix.forward_seconds for matrix in matrices]))
     seconds = line.seconds + gather
     exposed = max(0.0, seconds - pure) if job.layout.replicas > 1 else 0.0  # but for rounding
     return Exchange(seconds, exposed, line.communication_seconds + sent, line, gather)
@@ -192,11 +192,13 @@ def one_pass(
 ) -> FsdpTimeline:
     """The schedule of so many blocks, with the messages of the whole model."""
     replicas, disk = job.replicas, job.replicas.offload_to == "nvme"
-    share = job.rank_parameters() / total_parameters(job.shape)  # of tensor parallelism's
+    share = job.rank_parameters() / total_parameters(job.shape) if job.layout.tp > 1 else 1.0
     cut, _ = stand_in_units(job.shape, sharding, blocks, middle)
-    bare = with_adapters(job, pieces(layers(job, work, blocks), cut, sharding, job.recipe.checkpointing))
+    adapters = adapter_shares(job)
+    copies = partial(copied, rank.rates.moved, replicas.reshard is not False, share, adapters)
+    whole = pieces(layers(job, work, blocks), cut, sharding, job.recipe.checkpointing, copies)
     line = fsdp_step(
-        with_copies(bare, rank, replicas.reshard is not False, share),
+        with_adapters(whole, adapters),
         lambda size: rank.shards("all_gather", share * size),
         lambda size: rank.shards("reduce_scatter", share * size),
         reshard=replicas.reshard,
@@ -213,14 +215,46 @@ def one_pass(
     return line if sync else first_pass(line)
 
 
-def with_adapters(job: Job, bare: tuple[Piece, ...]) -> tuple[Piece, ...]:
-    """Units whose weights are gathered with those of their adapters, and of which these alone have gradients."""
+def copied(
+    moved: Callable[[float], float],
+    twice: bool,
+    share: float,
+    adapters: tuple[float, float] | None,
+    name: str,
+    gather_bytes: float,
+    reduce_bytes: float,
+) -> tuple[float, float]:
+    """FSDP's own copies, in forward and in backward: a gathered unit is read and written once more, from the message
+    into the parameters, and a gradient on its way into the reduce-scatter. moved: seconds by bytes of memory; twice:
+    units but the root are gathered in the backward too; share: of the bytes that is on this rank; adapters: as
+    `adapter_shares` has them."""
+    gathering, reducing = of_unit(adapters, name)
+    gathered, reduced = moved(share * gathering * gather_bytes), moved(share * reducing * reduce_bytes)
+    return 2 * gathered, (3 if twice and name else 1) * gathered + reduced
+
+
+def adapter_shares(job: Job) -> tuple[float, float] | None:
+    """A block's bytes that are gathered and that are reduced, relative to a block that is trained whole: its weights as
+    they are stored with those of its adapters, and the gradients of these alone. None where there are no adapters."""
     if job.recipe.adapter == "none":
-        return bare
+        return None
     shape, tp, width = job.shape, job.layout.tp, job.recipe.width("compute")
     layer, added = layers_parameters(shape, tp) / shape.layers, adapter_parameters(shape, job.recipe, tp)
-    gathered = (job.weight_bytes(layer, 1) / width + added) / layer
-    shares = {piece.name: (gathered, added / layer) if piece.name else (1.0, 0.0) for piece in bare}
+    return (job.weight_bytes(layer, 1) / width + added) / layer, added / layer
+
+
+def of_unit(adapters: tuple[float, float] | None, name: str) -> tuple[float, float]:
+    """The same of a unit: the root, which has no name, is gathered whole and has no gradient."""
+    if adapters is None:
+        return 1.0, 1.0
+    return adapters if name else (1.0, 0.0)
+
+
+def with_adapters(units: tuple[Piece, ...], adapters: tuple[float, float] | None) -> tuple[Piece, ...]:
+    """Units whose weights are gathered with those of their adapters, and of which these alone have gradients."""
+    if adapters is None:
+        return units
+    shares = {piece.name: of_unit(adapters, piece.name) for piece in units}
     return tuple(
         replace(
             piece,
@@ -229,27 +263,5 @@ def with_adapters(job: Job, bare: tuple[Piece, ...]) -> tuple[Piece, ...]:
             shard_bytes=shares[piece.name][1] * piece.shard_bytes,
             host_bytes=shares[piece.name][0] * piece.host_bytes,
         )
-        for piece in bare
+        for piece in units
     )
-
-
-def with_copies(bare: tuple[Piece, ...], rank: Machine, twice: bool, share: float) -> tuple[Piece, ...]:
-    """FSDP's own copies: a gathered unit is read and written once more, from the message into the parameters, and a
-    gradient on its way into the reduce-scatter. twice: units but the root are gathered in the backward too."""
-    copied = []
-    for piece in bare:
-        gathered = rank.rates.moved(share * piece.gather_bytes)
-        extra = (3 if twice and piece.name else 1) * gathered + rank.rates.moved(share * piece.reduce_bytes)
-        copied.append(
-            Piece(
-                piece.name,
-                piece.forward_seconds + 2 * gathered,
-                piece.backward_seconds + extra,
-                piece.gather_bytes,
-                piece.reduce_bytes,
-                piece.shard_bytes,
-                piece.host_bytes,
-                piece.recompute_seconds,
-            )
-        )
-    return tuple(copied)

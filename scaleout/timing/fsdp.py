@@ -56,23 +56,29 @@ class FsdpTimeline:
         return tuple(events)
 
 
+Copies = Callable[[str, float, float], tuple[float, float]]
+
+
 def pieces(
-    layers: Sequence[Layer], cut: Sequence[Unit], sharding: Sharding, checkpointing: str = "none"
+    layers: Sequence[Layer],
+    cut: Sequence[Unit],
+    sharding: Sharding,
+    checkpointing: str = "none",
+    copies: Copies = lambda name, gather_bytes, reduce_bytes: (0.0, 0.0),
 ) -> tuple[Piece, ...]:
     """The seconds of `exchange.layers` folded into the units of `sharding.units`.
 
     A layer belongs to the innermost unit around it. A unit without a layer of its own (norms) is a piece of no
     seconds before the next unit's first. With one rank there is nothing to send. checkpointing: that of the layers;
-    with "full" a block of several units has its recomputation apart from its backward.
+    with "full" a block of several units has its recomputation apart from its backward. copies: what copies of a unit
+    add to its first piece, in forward and in backward, by its name and its bytes.
     """
-    named = {unit.name: unit for unit in cut}
-    folded = _folded(tuple(layers), tuple(named), checkpointing == "full")
-    return tuple(
-        [
-            Piece(name, forward, backward, *(_sent(named[name], sharding) if first else (0.0,) * 4), recompute)
-            for name, forward, backward, recompute, first in folded
-        ]
-    )
+    named, found = {unit.name: unit for unit in cut}, []
+    for name, forward, backward, recompute, first in _folded(tuple(layers), tuple(named), checkpointing == "full"):
+        sent = _sent(named[name], sharding) if first else (0.0,) * 4
+        more = copies(name, *sent[:2])
+        found.append(Piece(name, forward + more[0], backward + more[1], *sent, recompute))
+    return tuple(found)
 
 
 @lru_cache(maxsize=256)  # the same for any number of ranks: a curve asks for it at each

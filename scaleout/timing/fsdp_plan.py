@@ -33,7 +33,8 @@ class Piece:
 
     def __post_init__(self) -> None:
         for name, value in self.__dict__.items():
-            if name != "name" and not (type(value) is float and 0.0 <= value < math.inf):  # the usual case, at once
+            usual = type(value) in (float, int) and 0 <= value < math.inf
+            if name != "name" and not usual:
                 checks.number(name, value, 0)
 
 

@@ -46,7 +46,7 @@ class ShortTimeline:
     backward: float = 0.0
     lagging: float = 0.0
 
-    @property
+    @cached_property
     def longer(self) -> float:
         """Seconds that the further blocks add."""
         shown = self.extra * (self.forward + self.backward)

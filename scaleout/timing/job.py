@@ -16,11 +16,15 @@ from scaleout.memory.job import rank_account
 from scaleout.memory.optimizers import optimizer_width
 from scaleout.spec import checks
 from scaleout.spec.adapters import gradient_bytes
+from scaleout.spec.devices import Device
 from scaleout.spec.job import Job
+from scaleout.spec.layout import Layout
 from scaleout.spec.pipeline import stages_of
+from scaleout.spec.program import Program
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import tensors
-from scaleout.spec.transformer import flops
+from scaleout.spec.topology import cluster
+from scaleout.spec.transformer import Shape, flops
 from scaleout.timing import compute, exchange, machine, muon, pipeline, pipeline_exchange
 from scaleout.timing.compute import Work
 from scaleout.timing.ddp import Timeline
@@ -35,6 +39,9 @@ PARTS = ("compute", "recompute", "launches", "exposed tensor", "exposed context"
 # Share of the host memory's rate that an AdamW on its cores reaches: fitted once, to 1e9 parameters in 0.22 s on two
 # sockets of six channels of DDR4-2666 (ZeRO-Offload, arXiv 2101.06840, table 4, CPU-Adam).
 HOST_REACHES = 0.5
+
+
+ALONE = cluster(1, 1, "nvlink4")  # a GPU that sends nothing
 
 
 @dataclass(frozen=True)
@@ -98,13 +105,31 @@ def utilization(job: Job, seconds: float, *kinds: str) -> float:
 def step(job: Job) -> Step:
     """A step of the job by datasheets. ValueError, in one line, for groups of ranks that nodes cannot hold."""
     checks.instance("job", job, Job)
-    return step_on(job, machine.from_datasheet(job))
+    rank, layout = machine.from_datasheet(job), job.layout
+    if layout.tp > 1 or layout.cp > 1:
+        return _step(job, rank, (compute.block(job, rank), *compute.ends(job, rank)))
+    micro_batch = job.shape, job.seq, job.device, job.batch, job.recipe, job.program, job.tf32, job.sharded
+    return _step(job, rank, _whole(*micro_batch))
+
+
+@lru_cache(maxsize=64)  # a curve over numbers of GPUs asks for it at each
+def _whole(
+    shape: Shape, seq: int, device: Device, batch: int, recipe: Recipe, program: Program, tf32: bool, sharded: bool
+) -> tuple[Work, Work, Work]:
+    """A micro-batch in a block and in both ends, on a GPU that has them whole: the same in any cluster."""
+    layout = Layout(zero=3 if sharded else 0)
+    job = Job(shape, seq, device, ALONE, batch, layout, recipe, program, tf32=tf32)
+    rank = machine.from_datasheet(job)
+    return compute.block(job, rank), *compute.ends(job, rank)
 
 
 def step_on(job: Job, rank: Machine, block: Work | None = None) -> Step:
     """A step of the job on a machine of one's own, such as a calibrated one. block: of a micro-batch, where it is not
     as the job's recipe has it (`recompute`)."""
-    work = (block or compute.block(job, rank), *compute.ends(job, rank))
+    return _step(job, rank, (block or compute.block(job, rank), *compute.ends(job, rank)))
+
+
+def _step(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Step:
     partial = _without_pipeline(job, rank, work) if job.layout.pp == 1 else _pipelined(job, rank, work)
     parts = partial.parts | {"host": job.program.step_seconds}
     parts["stragglers"] = straggling(job) * fsum(parts.values())
@@ -290,9 +315,10 @@ def offloaded(job: Job, rank: Machine, backward: float, update: float) -> float:
     """Seconds of offload's copies that nothing hides: gradients that are still on their way to the host when all
     backwards of a step are done, which take `backward` seconds with what they wait for; new weights on their way back
     when the update is, and states to and from a disk."""
-    replicas, recipe, parameters = job.replicas, job.recipe, owned(job, job.trained_parameters())
+    replicas, recipe = job.replicas, job.recipe
     if replicas.offload == "none":
         return 0.0
+    parameters = owned(job, job.trained_parameters())
     gradients = weights = 0.0
     if replicas.offload == "optimizer":  # copies of offloaded parameters, and of their gradients, are on the timeline
         gradients = max(0.0, job.layout.m * rank.host(parameters * recipe.gradient_bytes) - backward)

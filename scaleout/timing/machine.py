@@ -64,21 +64,26 @@ class Machine:
         return max(self.host(size), size / self.nvme_bytes_per_s[0] * disk)
 
 
-@lru_cache(maxsize=256)
 def from_datasheet(job: Job) -> Machine:
     """A rank of the job's cluster by datasheets."""
-    cluster, grid = job.cluster, job.grid
+    rates = device_rates(job.device, job.program, job.dtype)
+    return with_rates(rates, job.device, job.cluster, job.grid, job.shards, _keepers(job))
+
+
+@lru_cache(maxsize=256)  # the same for any batch and model: a curve asks for it at each
+def with_rates(rates: Rates, device: Device, cluster: Cluster, grid: mesh.Grid, shards: int, keepers: int) -> Machine:
+    """A rank that computes at these rates. shards: ranks that share a copy of the states; keepers: those that keep
+    shards between forward and backward."""
     group = mesh.group_on(cluster, grid, "dp", "cp")
-    ranks, keepers = job.shards, _keepers(job)
-    slot = host(job.device)
+    slot = host(device)
     copy = Wire(slot.alpha_seconds, slot.one_way_bytes_per_s * slot.reached)
     return Machine(
-        device_rates(job.device, job.program, job.dtype),
+        rates,
         priced(mesh.group_on(cluster, grid, "tp")),
         priced(mesh.group_on(cluster, grid, "cp")),
         priced(group),
-        priced(mesh.shard_group(group, ranks)),
-        priced(replica_group(group, ranks)),
+        priced(mesh.shard_group(group, shards)),
+        priced(replica_group(group, shards)),
         priced(mesh.shard_group(group, keepers)),
         sends(mesh.link(cluster, grid, "cp")),
         sends(mesh.link(cluster, grid, "pp")),

@@ -57,12 +57,12 @@ class Row:
     def seconds(self) -> float:
         return self.end - self.start
 
-    @property
+    @cached_property
     def collectives(self) -> list[tuple[float, float]]:
         """(start, end) of each collective."""
         return [(start, end) for name, start, end in self.spans if name in COLLECTIVES]
 
-    @property
+    @cached_property
     def waited(self) -> float:
         """Seconds in collectives: what a profiler shows as all-reduce, whether it waits or transfers."""
         return math.fsum(end - start for start, end in self.collectives)
@@ -99,7 +99,7 @@ class Trace:
     def ranks(self) -> int:
         return len(self.steps[0])
 
-    @property
+    @cached_property
     def step_seconds(self) -> list[float]:
         """From the end of one step, on its last rank, to the end of the next."""
         ends = [min(row.start for row in self.steps[0]), *(max(row.end for row in rows) for rows in self.steps)]

@@ -8,6 +8,7 @@
         def job(self) -> Job: ...    # what follows
 
 `Setting.of(params)` is what the view's clean parameters mean, `setting.other(batch=2)` a setting to compare it with.
+`Setting.asked` makes of a function of a setting one of parameters, as a view offers it.
 Equal values are one object as long as its class remembers it, with all that has been found of it: a redraw at the other
 width, at the next moment of a play or after a step back asks for nothing twice. A view needs no other cache of what
 belongs to one setting.
@@ -46,6 +47,11 @@ class Setting:
         return cls._remembered(
             cls(**{name: int(value) if name in numbers else value for name, value in values.items()})
         )
+
+    @classmethod
+    def asked(cls, function: Callable[..., Result]) -> Callable[..., Result]:
+        """A function of a setting as one of clean parameters, as a view offers it."""
+        return lambda params, *more: function(cls.of(params), *more)
 
     def other(self, **changes) -> Self:
         """The setting that differs from this one by so much."""

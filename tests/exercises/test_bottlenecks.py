@@ -19,6 +19,7 @@ from scaleout.timing.verdict import ARITHMETIC, CAPACITY, NETWORK, RESOURCES, TR
 
 value = partial(answers.value, "bottlenecks")
 right = partial(answers.right, "bottlenecks")
+texts = partial(answers.texts, "bottlenecks")
 RECORD = results.load(repo.ROOT / sealed.RECORD)
 
 
@@ -30,11 +31,6 @@ def read(name, number):
 def counters(number):
     fields = Counters.__dataclass_fields__
     return Counters(**{name: read(name, number)[0] for name in fields})
-
-
-def texts(key):
-    exercise = exercises.exercise("bottlenecks", key)
-    return exercise.prompt + exercise.solution + "".join(option.reason for option in getattr(exercise, "options", ()))
 
 
 def test_numbers_that_follow_from_one_line_of_arithmetic():

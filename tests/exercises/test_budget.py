@@ -10,7 +10,6 @@ import pytest
 import repo
 from cases import each
 
-from scaleout import exercises
 from scaleout.exercises.budget import cluster, lab, samples, tails
 from scaleout.numerics.decoding import TOY, decoded
 from scaleout.records import results
@@ -22,12 +21,8 @@ from scaleout.timing.budget import LAWS, Budget
 value = partial(answers.value, "budget")
 right = partial(answers.right, "budget")
 solution = partial(answers.solution, "budget")
+texts = partial(answers.texts, "budget")
 PUBLISHED = json.loads(repo.text("tests/published/self_distillation.json"))
-
-
-def texts(key):
-    exercise = exercises.exercise("budget", key)
-    return exercise.prompt + exercise.solution + "".join(option.reason for option in getattr(exercise, "options", ()))
 
 
 def test_the_share_of_answers_is_that_of_counted_flops():

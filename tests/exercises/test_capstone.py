@@ -16,7 +16,6 @@ from scaleout.timing import reliability
 TESTS = Path(__file__).parents[1]
 
 value = partial(answers.value, "capstone")
-right = partial(answers.right, "capstone")
 solution = partial(answers.solution, "capstone")
 
 
@@ -57,14 +56,6 @@ def test_the_curve_is_the_longer_of_compute_and_communication():
         assert seconds == pytest.approx(max(compute, sent) + 0.05, abs=0.011)
     assert curve.KNEE == 64
     assert list(curve.CURVE) == [8, 16, 32, 64, 128, 256]
-
-
-def test_the_right_choices():
-    assert right("strong-or-weak") == "weak"
-    assert right("batch-trap") == "fewer-steps"
-    assert right("resume-jump") == "moments"
-    assert right("kill-proof") == "nothing"
-    assert right("data-wait") == "input"
 
 
 def test_adamw_s_first_steps_have_the_full_rate_whatever_the_gradient():
@@ -152,30 +143,6 @@ def test_a_fit_through_a_line_is_that_line_and_noise_averages_out():
     for a, b in ((1600, 400), (48_000, 0), (960, 1000)):
         assert predict({p: a / p + b for p in (1, 2, 4, 8)}) == round(a / 16 + b)
     assert predict({1: 1960, 2: 1320, 4: 720}) == 600
-
-
-def test_misconceptions_of_the_rung_are_each_named():
-    named = set()
-    for exercise in exercises.catalogue("capstone"):
-        named |= {slip.name for slip in getattr(exercise, "slips", ())}
-        named |= {mistake.name for mistake in getattr(exercise, "mistakes", ())}
-        named |= {option.name for option in getattr(exercise, "options", ()) if not option.right}
-    assert named >= {
-        "speed-up",
-        "other-base",
-        "linear",
-        "last-ratio",
-        "nothing-hides",
-        "eight",
-        "whole-interval",
-        "rename-early",
-        "remove-first",
-        "own-part-of-the-epoch",
-        "batch-a-rank",
-        "of-all-time",
-        "resume",
-        "straggler",
-    }
 
 
 def published(name):

@@ -113,28 +113,6 @@ def test_at_the_crossover_both_take_the_same_time():
         assert n > 0
 
 
-def test_misconceptions_of_the_rung_are_each_named():
-    named = set()
-    for exercise in exercises.catalogue("collectives"):
-        named |= {slip.name for slip in getattr(exercise, "slips", ())}
-        named |= {mistake.name for mistake in getattr(exercise, "mistakes", ())}
-        named |= {option.name for option in getattr(exercise, "options", ()) if not option.right}
-    assert named >= {
-        "forgot-all-gather",
-        "inverted",
-        "bits",
-        "bits-as-bytes",
-        "gib",
-        "algbw",
-        "flat-ring",
-        "next-part",
-        "one-step-short",
-        "dropped-rest",
-        "starts-again",
-        "tree-once",
-    }
-
-
 @each(
     [
         ("nic-rate", "25 GiB/s", "gb-as-gib"),

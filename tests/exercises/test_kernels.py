@@ -18,12 +18,8 @@ from scaleout.timing.kernels import GENERATIONS, Attention
 
 value = partial(answers.value, "kernels")
 solution = partial(answers.solution, "kernels")
+texts = partial(answers.texts, "kernels")
 B200, H100 = GENERATIONS["b200"], GENERATIONS["h100"]
-
-
-def texts(key):
-    exercise = exercises.exercise("kernels", key)
-    return exercise.prompt + exercise.solution
 
 
 def test_bytes_and_flops_are_the_models():

@@ -91,30 +91,6 @@ def test_the_right_option_is_not_always_in_the_same_place():
     assert len(places) > 1
 
 
-def test_misconceptions_of_the_rung_are_each_named():
-    """The list that the rung is about: each is recognised somewhere, by its own short name."""
-    named = set()
-    for exercise in exercises.catalogue("memory"):
-        named |= {slip.name for slip in getattr(exercise, "slips", ())}
-        named |= {mistake.name for mistake in getattr(exercise, "mistakes", ())}
-        named |= {option.name for option in getattr(exercise, "options", ()) if not option.right}
-    assert named >= {
-        "forgot-optimizer",
-        "forgot-master",
-        "forgot-gradients",
-        "bits",
-        "fp32",
-        "summed-moments",
-        "total",
-        "divided-all",
-        "both-four",
-        "logits-once",
-        "optimizer-moment",
-        "gradients-at-the-loss",
-        "gb-gib",
-    }
-
-
 def test_the_first_moment_that_does_not_fit_is_the_accounts():
     """In whole GB as the table has them, and with every byte; and no moment of the backward is fuller than the loss."""
     ends = {}

@@ -8,7 +8,6 @@ from math import prod
 import answers
 import pytest
 
-from scaleout import exercises
 from scaleout.exercises.mesh import batch, places, wires
 from scaleout.spec import mesh
 from scaleout.spec.layout import Layout
@@ -20,11 +19,7 @@ from scaleout.timing.pipeline import Costs, summary
 value = partial(answers.value, "mesh")
 right = partial(answers.right, "mesh")
 solution = partial(answers.solution, "mesh")
-
-
-def texts(key):
-    exercise = exercises.exercise("mesh", key)
-    return exercise.prompt + exercise.solution + "".join(option.reason for option in getattr(exercise, "options", ()))
+texts = partial(answers.texts, "mesh")
 
 
 def grids(count):
@@ -119,30 +114,3 @@ def test_what_the_order_costs_is_bytes_by_two_rates():
     hops, replicas, _ = wires.sent(4, 2, 8, 64, 20, stream, 2 * 2.14e9)
     assert f"send {hops / 1e9:.0f} GB (pp) and {replicas / 1e9:.1f} GB (dp)" in texts("order-seconds")
     assert "gain 0.4 s" in texts("order-seconds") and round((hops + replicas) * (1 / 50e9 - 1 / 450e9), 1) == 0.4
-
-
-def test_misconceptions_of_the_rung_are_each_named():
-    named = set()
-    for exercise in exercises.catalogue("mesh"):
-        named |= {slip.name for slip in getattr(exercise, "slips", ())}
-        named |= {mistake.name for mistake in getattr(exercise, "mistakes", ())}
-        named |= {option.name for option in getattr(exercise, "options", ()) if not option.right}
-    assert named >= {
-        "experts-divide",
-        "context-multiplies",
-        "tensor-multiplies",
-        "first-fastest",
-        "runs",
-        "none",
-        "as-before",
-        "all-in-flight",
-        "dp-alone",
-        "stage-2",
-        "memory-ignored",
-        "across-nodes",
-        "least-memory",
-        "c",
-        "d",
-        "b",
-        "axes-swapped",
-    }

@@ -27,11 +27,7 @@ FP8 = json.loads((ROOT / "tests/published/fp8.json").read_text(encoding="utf-8")
 value = partial(answers.value, "precision")
 right = partial(answers.right, "precision")
 solution = partial(answers.solution, "precision")
-
-
-def texts(key):
-    exercise = exercises.exercise("precision", key)
-    return exercise.prompt + exercise.solution + "".join(option.reason for option in getattr(exercise, "options", ()))
+texts = partial(answers.texts, "precision")
 
 
 def test_numbers_that_follow_from_one_line_of_arithmetic():
@@ -205,35 +201,3 @@ def test_each_run_takes_the_format_in_which_it_fits():
     assert rounded(2.0**-34 * 2**18, FP16) > 0 == rounded(2.0**-34, FP16) == rounded(2.0**-33, FP16)
     assert FP16.largest > 0.05 * 2**18 and FP16.epsilon / 2 < 1e-3 < BF16.epsilon / 2
     assert "52,429" in texts("which-format") and right("which-format") == "scaled-c-fp16-d"
-
-
-def test_the_right_choices():
-    assert right("four-runs") == "d-rank-1"
-
-
-def test_misconceptions_of_the_rung_are_each_named():
-    named = set()
-    for exercise in exercises.catalogue("precision"):
-        named |= {slip.name for slip in getattr(exercise, "slips", ())}
-        named |= {mistake.name for mistake in getattr(exercise, "mistakes", ())}
-        named |= {option.name for option in getattr(exercise, "options", ()) if not option.right}
-    assert named >= {
-        "at-once",
-        "bf16-all",
-        "twice",
-        "sgd-twice",
-        "all-of-it",
-        "above-65504",
-        "not-in-a-row",
-        "whole-step",
-        "all",
-        "saved",
-        "doubled",
-        "normal",
-        "flushed",
-        "ties-away",
-        "lower-scale",
-        "higher-rate",
-        "all-scaled",
-        "bf16-everywhere",
-    }

@@ -25,11 +25,7 @@ LLAMA, BF16 = PRESETS["llama-3-8b"], Recipe("bf16-master")
 value = partial(answers.value, "recompute")
 right = partial(answers.right, "recompute")
 solution = partial(answers.solution, "recompute")
-
-
-def texts(key):
-    exercise = exercises.exercise("recompute", key)
-    return exercise.prompt + exercise.solution + "".join(option.reason for option in getattr(exercise, "options", ()))
+texts = partial(answers.texts, "recompute")
 
 
 def test_numbers_that_follow_from_one_line_of_arithmetic():
@@ -158,37 +154,6 @@ def test_each_job_makes_again_as_little_as_makes_it_fit():
     assert longer == pytest.approx(100 * choose.COSTS["all"]), "as the widget says"
     assert "lacks 12 GB" in texts("which-again") and choose.JOBS["B"].forward - choose.USABLE == 12e9
     assert "lacks 28" in texts("which-again") and choose.JOBS["C"].forward - choose.USABLE == 28e9
-
-
-def test_the_right_choices():
-    assert right("old-setting") == "little-and-dear"
-    assert right("frozen-input") == "no-gradient"
-
-
-def test_misconceptions_of_the_rung_are_each_named():
-    named = set()
-    for exercise in exercises.catalogue("recompute"):
-        named |= {slip.name for slip in getattr(exercise, "slips", ())}
-        named |= {mistake.name for mistake in getattr(exercise, "mistakes", ())}
-        named |= {option.name for option in getattr(exercise, "options", ()) if not option.right}
-    assert named >= {
-        "as-logged",
-        "doubled",
-        "all-trained",
-        "activations",
-        "all-in-flight",
-        "rebuilt-for-each",
-        "as-before",
-        "mlp",
-        "by-time",
-        "largest",
-        "all-blocks",
-        "no-rebuild",
-        "backward",
-        "graph",
-        "all-everywhere",
-        "cheap-for-d",
-    }
 
 
 def test_the_largest_batch_is_the_accounts_and_not_the_first_steps():

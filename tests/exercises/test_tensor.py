@@ -100,36 +100,3 @@ def test_the_two_runs_show_what_the_solution_says_of_them():
         for losses in (run.losses, run.alone):
             assert [*losses] == sorted(losses, reverse=True), "a loss that looks right: both runs learn"
     assert max(errors) < 0.001 and all(run.losses[n] < run.alone[n] for n in (1, 2)), "less than a tenth of a per cent"
-
-
-def test_the_right_choices():
-    assert right("which-cut") == "columns-rows"
-    assert right("partial-sum") == "same-mask"
-    assert right("f-and-g") == "four-times"
-    assert right("right-at-step-one") == "f-copies"
-
-
-def test_misconceptions_of_the_rung_are_each_named():
-    named = set()
-    for exercise in exercises.catalogue("tensor"):
-        named |= {slip.name for slip in getattr(exercise, "slips", ())}
-        named |= {mistake.name for mistake in getattr(exercise, "mistakes", ())}
-        named |= {option.name for option in getattr(exercise, "options", ()) if not option.right}
-    assert named >= {
-        "rows-columns",
-        "bias",
-        "own-mask",
-        "whole",
-        "backward-only",
-        "equal-blocks",
-        "cut-heads",
-        "even-split",
-        "right",
-        "as-before",
-        "all-divided",
-        "scores-undivided",
-        "bits",
-        "half",
-        "g-f",
-        "all",
-    }

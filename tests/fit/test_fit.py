@@ -142,7 +142,7 @@ def test_hugging_faces_own_modules_need_more_memory(capsys, configs):
     assert theirs["best"]["micro_batch"] == books["best"]["micro_batch"] and 1.1 < more < 1.2
     assert "Try torch.compile" in theirs["lever"]
     phi = said(capsys, configs / "Phi 4", *ONE, "--program", "hf")[1]
-    assert "per step ±" in phi and "not priced yet" not in phi, "all dense families are followed"
+    assert "not priced yet" not in phi  # whose modules are followed too
 
 
 def test_fields_that_are_not_read_are_named(capsys, tmp_path):

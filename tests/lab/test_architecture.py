@@ -63,8 +63,8 @@ def test_the_ranks_where_faults_begin_differ_and_are_there(ranks):
 
 def test_a_verdict_is_read_with_its_number_and_rank():
     for fault in (*FAULTS, "unknown"):
-        assert architecture.read(f"3={fault}") == architecture.Said(3, fault)
-        assert architecture.read(f" 10 = {fault}:2") == architecture.Said(10, fault, 2)
+        assert architecture.read(f"3={fault}") == architecture.Verdict(3, fault)
+        assert architecture.read(f" 10 = {fault}:2") == architecture.Verdict(10, fault, 2)
 
 
 @each(["", "nan", "0=nan", "11=nan", "-1=nan", "3.5=nan", "=nan", "²=nan"])
@@ -122,7 +122,7 @@ def test_a_file_without_verdicts_is_refused(text, said, tmp_path):
 
 
 def test_files_from_windows_and_spaces_are_read(tmp_path):
-    said = [architecture.Said(3, "nan", 1)]
+    said = [architecture.Verdict(3, "nan", 1)]
     for number, text in enumerate((b"\xef\xbb\xbf3=nan:1\r\n", b'\xef\xbb\xbf{"3": "nan:1"}', b"3 = nan : 1\n")):
         (tmp_path / str(number)).write_bytes(text)
         assert architecture.verdicts(str(tmp_path / str(number))) == said

@@ -5,12 +5,13 @@ import importlib
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import repo
-from refused import WORK, lab_session
+import samples
+from cases import refused
+from refused import WORK
 
 from scaleout.lab import join, options, start
 from scaleout.records import profiles
@@ -116,24 +117,8 @@ NOTHING = [
 
 
 @pytest.mark.parametrize(("name", "world", "words", "said"), [*IDLE, *NOTHING], ids=lambda value: str(value)[:40])
-def test_what_would_change_nothing_is_refused_before_any_work(name, world, words, said, tmp_path, monkeypatch, capsys):
-    made = importlib.import_module(name)
-    monkeypatch.setattr(made, WORK[name], lambda *_, **__: pytest.fail("the work has begun"))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "f.txt").write_text("a file")
-    for link in ("loop", "loop.svg"):
-        (tmp_path / link).symlink_to(link)
-    before = sorted(tmp_path.iterdir())
-    with pytest.raises(ValueError) as caught:
-        if name == "slow_link":
-            made.main(words)
-        else:
-            with lab_session() as s:
-                made.main(replace(s, world=world), words)
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert sorted(tmp_path.iterdir()) == before
-    assert capsys.readouterr().out == ""
+def test_what_would_change_nothing_is_refused_before_any_work(name, world, words, said, refusal):
+    assert said in refusal(name, words, world)
 
 
 @pytest.mark.parametrize(
@@ -155,9 +140,7 @@ def test_what_would_change_nothing_is_refused_before_any_work(name, world, words
     ],
 )
 def test_labs_that_start_processes_refuse_it_too(name, words, said):
-    with pytest.raises(ValueError) as caught:
-        importlib.import_module(name).options(words)
-    assert said in str(caught.value)
+    refused(lambda: importlib.import_module(name).options(words), said)
 
 
 @pytest.mark.parametrize(
@@ -181,9 +164,7 @@ def test_what_the_job_would_refuse_is_refused_before_a_calibration(words, said, 
     monkeypatch.setattr(scaling, "calibrate", lambda *_: pytest.fail("the work has begun"))
     monkeypatch.setattr(scaling.launch, "started", lambda *_: pytest.fail("the work has begun"))
     monkeypatch.setattr(sys, "argv", ["labs/scaling.py", *words])
-    with pytest.raises(ValueError) as caught:
-        scaling.main()
-    assert said in str(caught.value) and "\n" not in str(caught.value)
+    refused(lambda: scaling.main(), said)
 
 
 # --- the environment ------------------------------------------------------------------------------------------------
@@ -244,20 +225,7 @@ def test_a_date_that_is_none_ends_no_figure():
     "line", [{"alpha_seconds": -1e-3, "seconds_per_byte": 1e-9}, {"alpha_seconds": 1e-3, "seconds_per_byte": -1e-9}]
 )
 def test_a_profile_whose_messages_take_less_than_no_time_is_refused(line):
-    profile = {
-        "schema": 1,
-        "device": "x",
-        "device_kind": "cpu",
-        "backend": "gloo",
-        "interconnect": "x",
-        "measured": "x",
-        "commit": "x",
-        "world": 2,
-        "threads": 1,
-        "copy_bytes_per_second": 1e9,
-        "matmul_flops_per_second": {"fp32": 1e9},
-        "collectives": {"all_reduce": line},
-    }
+    profile = samples.profile(collectives={"all_reduce": line})
     with pytest.raises(ValueError, match="'all_reduce' needs alpha_seconds and seconds_per_byte, from 0"):
         profiles.validate(profile)
     profiles.validate(profile | {"collectives": {"all_reduce": {name: abs(value) for name, value in line.items()}}})

@@ -9,8 +9,8 @@ import pytest
 from cases import refused
 
 from scaleout.memory.accounts import account
+from scaleout.memory.operations import MODULES
 from scaleout.memory.states import FUSED, GATE_UP, QKV, adapter_parameters, states, tensor_shapes
-from scaleout.memory.transformers import MODULES
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS, Shape
@@ -29,13 +29,13 @@ def of(row: dict) -> tuple[int, int]:
 
 def test_the_account_is_that_of_peft_and_bitsandbytes():
     """Real models of transformers with PEFT's adapters, on fake tensors: tools/adapters_memory.py."""
-    assert len(TRUTH["rows"]) >= 35
+    assert len(TRUTH["rows"]) >= 45
     errors = []
     for row in TRUTH["rows"]:
         predicted, seen = of(row)
         assert predicted == row["predicted"], row
         errors.append(abs(predicted / seen - 1))
-    assert median(errors) < 2e-5 and max(errors) < 1e-3
+    assert median(errors) < 1e-6 and max(errors) < 3e-5
 
 
 def test_the_table_tries_what_changes_memory():
@@ -122,4 +122,4 @@ def test_ligers_kernels_need_less_than_transformers_own():
     tokens, hidden, ff = 2048, SEVEN.hidden, SEVEN.h_ff
     # norms save their input in fp32 and what they normalised, and the MLP the activation: Liger's save neither
     assert saved[0] - saved[1] == pytest.approx(2 * tokens * (2 * 2 * hidden + ff), rel=0.06)
-    assert liger.peak_bytes < own.peak_bytes
+    assert sum(liger.moments["block"].values()) < sum(own.moments["block"].values())

@@ -59,6 +59,7 @@ def test_how_far_off_it_is():
 
 def test_what_transformers_does_not_have_is_refused():
     z = Sizes(PRESETS["gpt2"], 1, 128, Recipe(operations="transformers"), Layout())
+    refused(lambda: Recipe("fp32", attention="flash"), "flash-attn computes in 16 bits: use attention sdpa")
     refused(lambda: tiles(z), "tiles are of the book's operations: use operations book")
     refused(lambda: block_kept(z, "none"), "bytes by operation are of the book's modules: use operations book")
     refused(
@@ -86,18 +87,19 @@ def test_how_low_the_account_of_the_books_operations_is():
     }
 
 
+KERNELS = [(p, a) for p in CHOICES["precision"] for a in CHOICES["attention"] if (p, a) != ("fp32", "flash")]
 NAMES = ["qwen3, biases", "olmo2, biases", "gemma3, biases", "gpt2, a wide MLP", "gpt_neox, no biases of attention"]
 
 
 @over(
     name=NAMES,
-    precision=CHOICES["precision"],
-    attention=CHOICES["attention"],
+    kernel=KERNELS,
     checkpointing=CHOICES["checkpointing"],
     layout=[Layout(tp=2, sequence_parallel=True), Layout(pp=2, micro_batches=4)],
 )
-def test_what_a_step_saves_its_backward_frees(name, precision, attention, checkpointing, layout):
+def test_what_a_step_saves_its_backward_frees(name, kernel, checkpointing, layout):
     shape, batch, seq = Shape.from_config(MODELS[name]["config"]), 2, 16
+    precision, attention = kernel
     recipe = Recipe(precision, attention=attention, checkpointing=checkpointing)
     left = account(shape, batch, seq, recipe, layout).moments["optimizer"]["activations"]
     assert left == 2 * 8 * batch * seq
@@ -105,15 +107,15 @@ def test_what_a_step_saves_its_backward_frees(name, precision, attention, checkp
 
 @over(
     name=NAMES,
-    precision=CHOICES["precision"],
-    attention=CHOICES["attention"],
+    kernel=KERNELS,
     checkpointing=["none", "full"],
     loss=CHOICES["loss"],
     layout=[Layout(tp=2), Layout(pp=2, micro_batches=4)],
 )
-def test_what_their_step_saves_its_backward_frees(name, precision, attention, checkpointing, loss, layout):
+def test_what_their_step_saves_its_backward_frees(name, kernel, checkpointing, loss, layout):
     """And the search's formula has the peak of it."""
     shape, batch, seq = Shape.from_config(MODELS[name]["config"]), 2, 16
+    precision, attention = kernel
     recipe = Recipe(precision, attention=attention, checkpointing=checkpointing, loss=loss, operations="transformers")
     found = account(shape, batch, seq, recipe, layout).moments["optimizer"]
     assert found["activations"] == 2 * 8 * batch * seq and not found["logits"]

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cases import quicker_fake
+from cases import quicker_fake, refused
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
@@ -197,6 +197,4 @@ def test_accelerate_estimates_states_of_adam_only():
     ],
 )
 def test_what_cannot_be_measured_says_so(call, says):
-    with pytest.raises(ValueError, match=says) as caught:
-        call()
-    assert "\n" not in str(caught.value)
+    refused(call, says)

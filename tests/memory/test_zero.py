@@ -194,9 +194,7 @@ def test_muon_keeps_one_number_of_32_bits_for_each_parameter(precision):
     ],
 )
 def test_refusals_are_one_line(wrong, says):
-    with pytest.raises(ValueError, match=says) as error:
-        wrong()
-    assert "\n" not in str(error.value)
+    refused(wrong, says)
 
 
 def test_nonsense_is_refused():

@@ -8,6 +8,8 @@ from statistics import median
 import calculators
 import fine_tuning
 import judge_fine_tuning
+import measured
+import measured_memory
 import pytest
 import repo
 from calculators import Asked
@@ -136,7 +138,7 @@ def rounded(found, **where) -> list[int]:
 
 def test_the_words_about_seconds():
     found = accuracy_runs.runs("seconds")
-    assert said(f"{len(RUNS)} runs that fine-tune") and len(found) == len(RUNS)
+    assert said(f"{len(RUNS)} runs of fine-tuning") and len(found) == len(RUNS)
     assert f"{len(RUNS)} published runs of fine-tuning" in repo.text("README.md")
     assert {run.values["gpus"] for run in RUNS} <= set(range(1, 33)) and said("on 1 to 32 GPUs")
     qwen = {
@@ -209,3 +211,17 @@ def test_what_ibm_s_programs_kept_is_counted():
     tokens = 4 * 4096
     assert fine_tuning.of_2024(run) == {"loss": tokens * 128_256 * 4, "block": 32 * tokens * 4096 * 2}
     assert fine_tuning.peak_of_2024(run) > fine_tuning.peak(run)
+
+
+def test_the_words_about_megatron_s_memory():
+    low = [1 - measured_memory.peak(row) / (row.gib * 2**30) for row in measured.rows() if row.gib]
+    assert len(low) == 24 and min(low) > 0 and max(low) < 0.0035 and said("predicted at most 0.35% too low")
+
+
+def test_the_table_of_families_has_every_measured_step_once():
+    lines = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in accuracy.TABLES["families"]().splitlines()[2:]
+    ]
+    stored = [json.loads(path.read_text())["rows"] for path in (accuracy_runs.MODULES, accuracy_runs.ADAPTERS)]
+    assert sum(int(line[1]) for line in lines[:-1]) == int(lines[-1][1]) == sum(map(len, stored))
+    assert float(lines[-1][3].rstrip("%")) < 1, "of nine of ten, far less than of any program"

@@ -19,7 +19,7 @@ from scaleout.spec.recipe import Recipe
 from scaleout.spec.sharding import Sharding
 from scaleout.spec.transformer import Shape
 
-CONFIG = opened(ROOT / "tests/small_llama")
+CONFIG = opened(ROOT / "tests/ranks/small_llama.json")
 SHAPE = Shape.from_config(CONFIG)
 
 

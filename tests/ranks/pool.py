@@ -54,6 +54,13 @@ def lab(words, world=1, limit=LIMIT_S, **environment):
         return subprocess.CompletedProcess(words, code, job.read("out"), job.read("err"))
 
 
+def output(words, world=1, **environment):
+    """What a script that comes to a good end has printed (str)."""
+    done = lab(words, world, **environment)
+    assert done.returncode == 0, done.stderr[-3000:] + done.stdout
+    return done.stdout
+
+
 class Job:
     """Ranks that have been started: a context, at whose end none of them is left."""
 

@@ -8,5 +8,5 @@ from dataclasses import replace
 from scaleout.exercises.ranks import check
 
 main = check.main
-check.main = lambda one: main(replace(one, wait_seconds=min(4, one.wait_seconds)))
+check.main = lambda *checks: main(*(replace(one, wait_seconds=min(4, one.wait_seconds)) for one in checks))
 runpy.run_module(os.environ["CHECKED"], run_name="__main__", alter_sys=True)

@@ -74,10 +74,9 @@ def test_what_is_injected_is_there_and_counted_the_same_on_every_number_of_ranks
 @pytest.mark.parametrize(("world", "said", "begins"), [(1, "network", "Not network bandwidth"), (2, "input", "Right")])
 def test_a_verdict_is_judged_and_the_right_remedy_is_the_faster_one(world, said, begins):
     number = NUMBER["input"]
-    done = pool.lab([*FAST, "--verdict", f"{number}={said}"], world)
-    assert done.returncode == 0, done.stderr
-    assert f"\n{begins}. Run {number}: input takes " in done.stdout
-    rows = re.findall(r"^(as it is|wrong: .+?|right: .+?) {2,}([\d,.]+) +[\d.]+$", done.stdout, re.M)
+    output = pool.output([*FAST, "--verdict", f"{number}={said}"], world)
+    assert f"\n{begins}. Run {number}: input takes " in output
+    rows = re.findall(r"^(as it is|wrong: .+?|right: .+?) {2,}([\d,.]+) +[\d.]+$", output, re.M)
     before, wrong, right = (float(ms.replace(",", "")) / 1e3 for _, ms in rows)
     assert rows[2][0] == "right: four loader workers" and (rows[1][0] == "wrong: a network four times as fast") is (
         world == 1
@@ -86,7 +85,6 @@ def test_a_verdict_is_judged_and_the_right_remedy_is_the_faster_one(world, said,
 
 
 def test_a_sealed_run_shows_counters_and_no_verdict():
-    done = pool.lab([*FAST, "--sealed", str(NUMBER["fixed"])])
-    assert done.returncode == 0, done.stderr
-    assert f"Run {NUMBER['fixed']}\n" in done.stdout and "update and all else" in done.stdout
-    assert not any(f"{words} takes" in done.stdout for words in NAMES.values()) and "remedy" not in done.stdout
+    output = pool.output([*FAST, "--sealed", str(NUMBER["fixed"])])
+    assert f"Run {NUMBER['fixed']}\n" in output and "update and all else" in output
+    assert not any(f"{words} takes" in output for words in NAMES.values()) and "remedy" not in output

@@ -67,8 +67,3 @@ def test_the_verdict_is_that_of_the_recorded_figures(run):
     arms = {arm: {name: record.series[f"{name}, {arm}"] for name in budget.FIGURES} for arm in budget.ARMS}
     for line in budget.verdicts(base, arms):
         assert line in done.stdout
-
-
-def test_a_number_that_does_not_divide_is_refused_in_one_line():
-    done = pool.lab([*TINY, "--batch", "7"], 2)
-    assert done.returncode == 2 and "--batch 7: does not divide among 2 processes" in done.stderr

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pool
 import pytest
+import samples
 import torch
 from lab_runs import free_port, lab_module, run, torchrun
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -55,29 +56,20 @@ def test_calibrate_two_processes(tmp_path):
 
 def test_groups_of_ranks_are_measured_while_their_like_are(tmp_path):
     """What a mesh of four needs is in one profile: of all, and of two and two at once."""
-    done = pool.lab(["labs/calibrate.py", *TINY], 4, XDG_CACHE_HOME=str(tmp_path))
-    assert done.returncode == 0, done.stderr
+    words = [*TINY, "--no-kernels", "--largest-mb", "0.1"]
+    output = pool.output(["labs/calibrate.py", *words], 4, XDG_CACHE_HOME=str(tmp_path))
     profile = profiles.load(tmp_path / "scaleout" / "machine-cpu-4.json")
     assert list(profile["groups"]) == ["2"] and set(profile["groups"]["2"]) == set(profiles.COLLECTIVES)
     assert all(line["seconds_per_byte"] >= 0 < line["points"][0]["seconds"] for line in profile["groups"]["2"].values())
-    rows = [line.split()[:2] for line in done.stdout.splitlines() if line.startswith("all_gather ")]
+    rows = [line.split()[:2] for line in output.splitlines() if line.startswith("all_gather ")]
     assert rows[:2] == [["all_gather", "4"], ["all_gather", "2"]]
 
 
 def test_a_group_s_profile_is_part_of_the_whole_ones_or_a_file_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    line = {"alpha_seconds": 1e-3, "seconds_per_byte": 1e-9}
-    lines = dict.fromkeys(profiles.COLLECTIVES, line)
-    whole = {
-        "schema": profiles.SCHEMA,
-        **dict.fromkeys(profiles.TEXTS, "cpu"),
-        "world": 8,
-        "threads": 1,
-        "copy_bytes_per_second": 1e9,
-        "matmul_flops_per_second": {"fp32": 1e9},
-        "collectives": lines,
-        "groups": {"2": {"all_reduce": line}},
-    }
+    whole = samples.profile(8)
+    lines, line = whole["collectives"], whole["collectives"]["all_reduce"]
+    whole["groups"] = {"2": {"all_reduce": line}}
     known = profiles.several(None, "cpu", [2, 8], 8)
     assert known == {2: None, 8: None} and profiles.lacking(known, 8) == "no profile of 8 processes (labs/calibrate.py)"
     profiles.save(whole, profiles.default_path("cpu", 8))
@@ -94,12 +86,11 @@ def test_a_group_s_profile_is_part_of_the_whole_ones_or_a_file_of_its_own(tmp_pa
 
 
 def test_calibrate_one_process_says_what_it_skips(tmp_path):
-    done = pool.lab(["labs/calibrate.py", *TINY], XDG_CACHE_HOME=str(tmp_path))
-    assert done.returncode == 0, done.stderr
+    output = pool.output(["labs/calibrate.py", *TINY], XDG_CACHE_HOME=str(tmp_path))
     profile = profiles.load(tmp_path / "scaleout" / "machine-cpu-1.json")
     assert profile["collectives"] == {}
-    assert "collectives: skipped, one process has no other to communicate with" in done.stdout
-    assert str(tmp_path) not in done.stdout, "no path of this machine on the screen"
+    assert "collectives: skipped, one process has no other to communicate with" in output
+    assert str(tmp_path) not in output, "no path of this machine on the screen"
     ways = profile["kernels"]["units"]
     assert list(ways) == ["plain", "stage 1", "stage 2", "stage 3", "fully_shard"], "no DDP of one process"
     for way, rows in ways.items():

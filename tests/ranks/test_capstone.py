@@ -11,6 +11,7 @@ from dataclasses import asdict
 
 import pool
 import pytest
+import samples
 import specimen_capstone
 import torch
 from capstone_runs import TINY, train, weights
@@ -22,20 +23,6 @@ from scaleout.spec.transformer import total_parameters
 from scaleout.train import options
 from scaleout.train.checkpoint import Checkpoints
 
-PROFILE = {
-    "schema": 1,
-    "device": "a CPU",
-    "device_kind": "cpu",
-    "backend": "none",
-    "interconnect": "none",
-    "measured": "today",
-    "commit": "unknown",
-    "world": 1,
-    "threads": 1,
-    "copy_bytes_per_second": 1e10,
-    "matmul_flops_per_second": {"fp32": 5e10},
-    "collectives": {},
-}
 pytestmark = pytest.mark.usefixtures("no_profile")
 
 
@@ -151,7 +138,7 @@ def test_bytes_are_as_predicted(sharded):
 
 
 def test_seconds_are_predicted_from_a_profile(tmp_path):
-    profile = profiles.save(PROFILE, tmp_path / "machine.json")
+    profile = profiles.save(samples.profile(1), tmp_path / "machine.json")
     train("--steps", "9", "--machine", str(profile), "--save", str(tmp_path / "record.json"))
     record = results.load(tmp_path / "record.json")
     assert record.skipped == []

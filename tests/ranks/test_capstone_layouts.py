@@ -137,17 +137,3 @@ def test_killed_at_a_step_and_while_saving_it_goes_on_in_other_layouts(quiet, tm
     assert record.prediction["peak bytes of pipeline rank 1"] == pytest.approx(
         record.measurement["peak bytes of pipeline rank 1"], rel=0.1
     ), "a model of 32 wide: small tensors count"
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["tp=2,pp=2,dp=3"], "dp 3 x cp 1 x tp 2 x pp 2 is 12 ranks, there are 2: the nearest that works is dp 1, "),
-        (["tp=2", "--offload"], "--layout makes units of blocks and does not use --offload: use --no-offload"),
-    ],
-)
-def test_what_cannot_be_is_one_line(words, said):
-    done = pool.lab(["labs/capstone.py", *TINY, "--layout", *words], 2)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
-    assert done.stderr.count("\n") == 1

@@ -15,6 +15,7 @@ import pool
 import pytest
 import specimen_checkpoint as specimen
 import torch
+from cases import refused
 from specimen_checkpoint import model, session, train, whole
 from torch.distributed.checkpoint.staging import BlockingAsyncStager
 
@@ -200,20 +201,19 @@ def test_where_all_are_damaged_nobody_starts_anew_unasked(tmp_path):
     [
         (
             Shape(layers=2, hidden=64, heads=4, vocab=64, max_seq=16),
-            r"cannot be loaded: tensors.json: has model\.\S+ of 64 x 32, this job 64 x 64",
+            " of 64 x 32, this job 64 x 64",
         ),
         (
             Shape(layers=3, hidden=32, heads=4, vocab=64, max_seq=16, ff=50),
-            r"cannot be loaded: tensors.json: has no model\.blocks\.2\.",
+            "has no model.blocks.2.",
         ),
     ],
 )
 def test_a_checkpoint_of_another_model_is_one_line(other, said, tmp_path):
     kept = Checkpoints(ONE, tmp_path)
     kept.save(1, *model(), {})
-    with pytest.raises(ValueError, match=said) as caught:
-        kept.load(*model(shape=other))
-    assert "\n" not in str(caught.value)
+    line = refused(lambda: kept.load(*model(shape=other)), said)
+    assert "cannot be loaded: tensors.json: has " in line and "model." in line
 
 
 def test_a_number_that_json_has_not_is_refused_at_once(tmp_path):

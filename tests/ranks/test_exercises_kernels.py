@@ -16,13 +16,7 @@ SPLIT = exercises.exercise("kernels", "keys-on-two-ranks")
 GIVEN = answers.code_of(SPLIT)
 
 
-def changed(*pairs):
-    """The solution with some of its words replaced, each of which it has."""
-    source = GIVEN
-    for old, new in pairs:
-        assert old in source, old
-        source = source.replace(old, new)
-    return source
+changed = partial(answers.changed, GIVEN)
 
 
 LSE = """\
@@ -81,7 +75,4 @@ WRITTEN = {
 
 @pytest.mark.slow
 def test_what_readers_write_is_told_what_it_is(tmp_path):
-    judged = answers.judged(partial(answers.forked, ranks.CHECK), WRITTEN, tmp_path)
-    for slip, words in judged.items():
-        start = "right: 2 ranks" if slip[0] == "-" else f"not yet ({slip.split()[0]}): "
-        assert words.startswith(start), (slip, words)
+    answers.told(ranks.CHECK, "right: 2 ranks", WRITTEN, tmp_path)

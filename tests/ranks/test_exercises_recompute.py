@@ -4,26 +4,17 @@ A name that starts with a hyphen is of a right answer in another form. The other
 the checker has to see in them; after a blank, what else is in it.
 """
 
-from functools import partial
-
 import answers
 import pool
 import pytest
 import torch
+from answers import changed
 
 from scaleout import exercises
 from scaleout.exercises.recompute.ranks import CHECK, ROUTED
 
 HAND, LAYER = (exercises.exercise("recompute", key) for key in ("again-by-hand", "kept-choice"))
 GIVEN, KEPT = answers.code_of(HAND), answers.code_of(LAYER)
-
-
-def changed(source, *pairs):
-    """A source with some of its words replaced, each of which it has."""
-    for old, new in pairs:
-        assert old in source, old
-        source = source.replace(old, new)
-    return source
 
 
 FORWARD = GIVEN[: GIVEN.index("    @staticmethod\n    def backward")]
@@ -208,14 +199,7 @@ LAYERS = {
     ids=["again", "routed"],
 )
 def test_what_readers_write_is_told_what_it_is(tmp_path, check, right, written):
-    for slip, words in answers.judged(partial(answers.forked, check), written, tmp_path).items():
-        assert words.startswith(right if slip[0] == "-" else f"not yet ({slip.split()[0]}): "), (slip, words)
-
-
-def test_the_file_says_which_exercise_it_is(tmp_path):
-    """And one that has neither function is asked for that of the first."""
-    (tmp_path / "mine.py").write_text("x = 1\n", encoding="utf-8")
-    assert "has no function again" in answers.forked(CHECK, tmp_path / "mine.py").stderr
+    answers.told(check, right, written, tmp_path)
 
 
 class Block(torch.nn.Module):

@@ -147,34 +147,6 @@ def test_torchrun_names_the_port_in_use():
     assert "EADDRINUSE" in done.stderr.splitlines()[-1]
 
 
-# --- who does not fit --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--inject", "straggler:1:0.2"], "--inject needs ranks that wait for each other: torchrun --nproc-per-node 2"),
-        (
-            ["--scaling", "2,3", "--micro-batch", "1"],
-            "--scaling: 2 processes do not divide 3 sequences: choose numbers of "
-            "processes that divide the largest times --micro-batch",
-        ),
-        (["--scaling", "0,2"], "--scaling 0,2: give numbers of processes from 1 to 64, such as 1,2,4"),
-    ],
-)
-def test_a_number_of_processes_that_does_not_fit_is_one_line(words, said):
-    done = pool.lab(["labs/ddp.py", *words])
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"labs/ddp.py: {said}\n")
-
-
-def test_a_rank_that_is_not_there_is_said_once():
-    done = pool.lab(["labs/ddp.py", "--inject", "straggler:5:0.2"], 2)
-    assert (done.returncode, done.stderr) == (
-        2,
-        "labs/ddp.py: --inject straggler:5:0.2: there is no rank 5 among 2, which are 0 to 1\n",
-    )
-
-
 # --- who dies ----------------------------------------------------------------------------------------------
 
 

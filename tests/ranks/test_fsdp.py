@@ -102,39 +102,6 @@ def test_one_process(tmp_path, capsys):
     assert "skipped collectives: one process sends nothing" in said
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--wrap", "row"], "invalid choice: 'row'"),
-        (["--steps", "4"], "--steps is 4: it must be from 5"),
-        (["--reshard", "2"], "--reshard 2: with 1 rank(s) to a copy of the model use true, false"),
-        (["--reshard", "maybe"], "--reshard maybe: with 1 rank(s)"),
-        (["--replicas", "2"], "--replicas 2 does not divide 1 process(es): use 1"),
-        (["--sweep", "wrap,colour"], "'colour' is no knob: use some of wrap, reshard"),
-        (["--sweep", "wrap"], "use torchrun --nproc-per-node 2"),
-        (["--trace", "x.json"], "use torchrun --nproc-per-node 2"),
-        (["--trace", "x.txt"], "the name must end in .json"),
-        (["--clip", "0"], "--clip is 0"),
-        (["--prefetch", "-1"], "--prefetch is -1"),
-        (["--heads", "7"], "7 heads do not divide hidden size 160"),
-        (["--via", "accelerate"], "Accelerate takes its FSDP2 path on GPUs only"),
-        (["--via", "accelerate-naive"], "Accelerate shards over several processes"),
-    ],
-)
-def test_a_bad_option_is_refused_in_one_line(words, said):
-    fsdp = lab_module("fsdp")
-    with session("cpu") as s, pytest.raises(ValueError) as caught:
-        fsdp.main(s, words)
-    assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_exit_code_2_and_one_line():
-    done = pool.lab(["labs/fsdp.py", "--replicas", "0"])
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "labs/fsdp.py: --replicas is 0: it must be from 1 to 100000\n"
-
-
 # --- pure parts ---------------------------------------------------------------------------------------------------
 
 

@@ -102,20 +102,6 @@ def test_a_fault_is_found_by_what_torch_counts_and_names(fault, world, said):
     assert all(line in done.stdout for line in said) and done.stderr == ""
 
 
-@pytest.mark.parametrize(
-    ("words", "world", "said"),
-    [
-        (["--heads", "3"], 2, "--heads 3: 2 processes do not divide them: use a multiple of 2"),
-        (["--seqs", "x"], 1, "--seqs x: give whole numbers from 4 to 1,048,576, as 128,256"),
-        (["--ways", "sdpa,fa9"], 1, "--ways fa9: no such kernel: use all, or naive, checkpointed, tiled, sdpa, math"),
-    ],
-)
-def test_a_wrong_word_is_one_line(words, world, said):
-    done = pool.lab(["labs/kernels.py", *words], world)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr and len(done.stderr.splitlines()) == 1
-
-
 # --- the tier for GPUs ----------------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from scaleout.measure import model_run
 from scaleout.memory.accounts import KINDS
 from scaleout.parallel import hugging_face
 
-CONFIG = repo.ROOT / "tests" / "small_llama" / "config.json"
+CONFIG = repo.ROOT / "tests" / "ranks" / "small_llama.json"
 LAB = ["labs/memory.py", "--model", str(CONFIG), "--seq", "64", "--steps", "3"]
 
 

@@ -105,12 +105,11 @@ def test_a_run_taken_up_at_a_step_restarts_from_what_it_saved_since(tmp_path):
         "--monitor-interval",
         "0.1",
     ]
-    done = pool.lab([*launcher, *job, "--steps", "40", "--resume", "10", "--inject", "kill:0:28"])
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "started again: resumes after step 10 on 2 process(es)" in done.stdout
-    assert "the learning rate now falls until step 40; before, until 20" in done.stdout
-    again = re.search(r"restart 1: resumes after step (\d+) on", done.stdout)
-    assert again and int(again[1]) in (20, 25), done.stdout
+    output = pool.output([*launcher, *job, "--steps", "40", "--resume", "10", "--inject", "kill:0:28"])
+    assert "started again: resumes after step 10 on 2 process(es)" in output
+    assert "the learning rate now falls until step 40; before, until 20" in output
+    again = re.search(r"restart 1: resumes after step (\d+) on", output)
+    assert again and int(again[1]) in (20, 25), output
 
 
 @pytest.mark.parametrize("theirs", ["00000000000f", "000000000001"])

@@ -118,36 +118,20 @@ def test_the_lab_on_two_processes_and_its_trace(tmp_path):
 
 
 def test_one_process_checks_what_it_can():
-    done = pool.lab(FAST)
-    assert done.returncode == 0, done.stderr
-    assert "ok     naive, by hand: loss and gradients equal one process" in done.stdout
-    assert "skipped bubbles, lanes and torch's schedules: one process is no pipeline" in done.stdout
+    output = pool.output(FAST)
+    assert "ok     naive, by hand: loss and gradients equal one process" in output
+    assert "skipped bubbles, lanes and torch's schedules: one process is no pipeline" in output
 
 
 def test_faults_are_shown():
     untrained = without(FAST, "--steps")
-    early = pool.lab([*untrained, "--fault", "receive"], 2)
-    assert early.returncode == 0, early.stderr
+    early = pool.output([*untrained, "--fault", "receive"], 2)
     assert re.search(
         r"^rank (\d) is blocked for [\d.]+ ms in a receive for F0 of stage [23], after F0 of stage \1: "
         r"F1 of stage \1 waits behind it$",
-        early.stdout,
+        early,
         re.M,
     )
-    heavy = pool.lab([*untrained, "--fault", "head", "--hop-ms", "1"], 2)
-    assert heavy.returncode == 0, heavy.stderr
-    assert re.search(r"^even +16-16 ", heavy.stdout, re.M)
-    assert re.search(r"^balanced +17-15 ", heavy.stdout, re.M)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--layers", "7"], "--layers 7 cannot be cut into 4 equal stages: use --layers 8"),
-        (["--micro-batches", "1"], "1f1b needs a micro-batch for each of 2 ranks, not 1: use --micro-batches 2"),
-    ],
-)
-def test_what_cannot_be_is_refused_in_one_line_by_its_flag(words, said):
-    done = pool.lab([*FAST, *words], 2)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"labs/pipeline.py: {said}\n"
+    heavy = pool.output([*untrained, "--fault", "head", "--hop-ms", "1"], 2)
+    assert re.search(r"^even +16-16 ", heavy, re.M)
+    assert re.search(r"^balanced +17-15 ", heavy, re.M)

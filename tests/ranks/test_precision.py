@@ -69,21 +69,14 @@ def test_two_ranks_share_the_batch(tmp_path):
 
 @pytest.mark.parametrize(("fault", "world"), [("overflow", 1), ("underflow", 1), ("stagnation", 1), ("bad-rank", 2)])
 def test_the_log_names_the_fault(fault, world):
-    done = pool.lab([*FAST, "--fault", fault], world)
-    assert done.returncode == 0, done.stderr
-    assert f"\nwhat the log says: {fault}\n" in done.stdout
-    steps = [line.split() for line in done.stdout.splitlines() if line[:1].isdigit() and "2^" in line]
+    output = pool.output([*FAST, "--fault", fault], world)
+    assert f"\nwhat the log says: {fault}\n" in output
+    steps = [line.split() for line in output.splitlines() if line[:1].isdigit() and "2^" in line]
     first, last = steps[0], steps[-1]
     assert len(steps) == 12
     assert float(last[2]) < float(first[2]), "the sound run learns"
     assert abs(float(last[3]) - float(last[2])) < 0.1, "and the fixed run does as well"
     assert last[1] == "nan" or float(last[1]) > float(last[2]) + 0.01
-
-
-def test_a_record_is_no_place_for_a_fault_and_a_way_must_be_known():
-    done = pool.lab([*FAST, "--ways", "fp12"])
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "way 'fp12' is unknown: use one of fp32, bf16" in done.stderr
 
 
 def test_a_run_that_leaves_fp32_too_has_nothing_to_compare_with():
@@ -104,14 +97,8 @@ def test_a_way_whose_gradients_are_not_finite_has_no_share_of_zeros():
     assert rows["fp16-scaled"]["errors"]["all"] == lab_precision.HUGE
 
 
-@pytest.mark.parametrize(
-    ("way", "words"), [("mxfp8", ["--hidden", "48"]), ("nvfp4", ["--seq", "8", "--micro-batch", "1"])]
-)
-def test_blocks_that_do_not_fit_are_refused_before_anything_runs(way, words):
-    done = pool.lab([*FAST, "--via", way, *words])
-    assert (done.returncode, done.stdout) == (2, "")
-    assert f"--via {way}: {way} has blocks of " in done.stderr
-    assert "make --hidden, and --micro-batch times --seq, multiples of it" in done.stderr
+@pytest.mark.parametrize("way", ["mxfp8", "nvfp4"])
+def test_a_way_whose_blocks_do_not_fit_is_left_out(way):
     left, why = lab_module("precision").chosen(
         None, type("o", (), {"ways": f"bf16,{way}", "via": "fp32", "hidden": 48, "micro_batch": 1, "seq": 8})
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pool
 import pytest
+import samples
 from cases import refused
 from repo import ROOT
 
@@ -31,27 +32,17 @@ def record(world, seconds, batch=8, strategy="fsdp", device="2-core x86-64 CPU",
     """A Record of the training job with equal steps."""
     spent = [9.0, *[seconds] * 5]
     work = flops(JOB.shape, batch, JOB.seq)
-    return results.Record(
+    return replace(
+        samples.sample(),
         stem="capstone",
-        tier="smoke",
-        started="2026-01-01T00:00:00+00:00",
-        commit="unknown",
-        command="python labs/x.py",
         device=device,
-        device_kind="cpu",
         device_count=world,
-        nodes=1,
-        interconnect="none",
-        versions={"torch": "2"},
         backend="none" if world == 1 else "gloo",
         model=asdict(JOB.shape),
         recipe={"strategy": strategy},
         effective_batch=batch,
         sequence_length=JOB.seq,
-        precision="fp32",
-        checkpoint_cadence="none",
         step_seconds=spent,
-        warmup_steps=1,
         tokens_per_second=batch * JOB.seq / seconds,
         losses=[3.0] * 6,
         peak_memory={},
@@ -63,22 +54,10 @@ def record(world, seconds, batch=8, strategy="fsdp", device="2-core x86-64 CPU",
     )
 
 
-def profile(world, rate=5e10, kind="cpu"):
-    line = {"alpha_seconds": 1e-3, "seconds_per_byte": 1e-9}
-    return {
-        "schema": 1,
-        "device": "cpu",
-        "device_kind": kind,
-        "backend": "gloo",
-        "interconnect": "loopback",
-        "measured": "today",
-        "commit": "x",
-        "world": world,
-        "threads": 1,
-        "copy_bytes_per_second": 1e10,
-        "matmul_flops_per_second": {"fp32": rate},
-        "collectives": dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter"), line) if world > 1 else {},
-    }
+def profile(world, kind="cpu"):
+    lines = samples.profile(world)["collectives"]
+    lines.pop("broadcast", None)  # which the job does not call
+    return samples.profile(world, device_kind=kind, collectives=lines)
 
 
 # --- which runs ---------------------------------------------------------------------------------------------------
@@ -327,32 +306,31 @@ def test_a_lab_that_starts_processes_is_not_started_several_times(name):
 def test_a_prediction_is_run_and_graded(tmp_path):
     """One process, then the reader's figure for two, which are sharded and share the batch."""
     more = ["--strategies", "fsdp", "--seconds", "0", "--folder", str(tmp_path), *TINY]
-    done = pool.lab([LAB, "--worlds", "1", "--mode", "strong", *more])
-    assert done.returncode == 0, done.stderr
+    pool.output([LAB, "--worlds", "1", "--mode", "strong", *more])
     assert [path.name for path in tmp_path.iterdir()] == ["smoke-cpu-strong-1-one.json"]
-    done = pool.lab([LAB, "--predict", "2:1000", *more])
-    assert done.returncode == 0, done.stderr
+    output = pool.output([LAB, "--predict", "2:1000", *more])
     two = results.load(tmp_path / "smoke-cpu-strong-2-fsdp.json")
     assert (two.device_count, two.effective_batch, two.recipe["strategy"], two.recipe["ranks"]) == (2, 8, "fsdp", 2)
     assert two.prediction[worlds.READER] == 1000.0 and FROM_ONE not in two.prediction
     assert two.measurement[worlds.READER] == pytest.approx(two.rate)
-    assert re.search(r"you predicted 1,000 tokens/s on 2 processes, and the run reached [\d,]+", done.stdout)
-    assert "Twice the processes gave" in done.stdout
-    done = pool.lab([LAB, "--read", "--folder", str(tmp_path), "--plot", str(tmp_path / "x.svg")])
-    assert done.returncode == 0 and "strong, fsdp" in done.stdout and (tmp_path / "x.svg").exists()
+    assert re.search(r"you predicted 1,000 tokens/s on 2 processes, and the run reached [\d,]+", output)
+    assert "Twice the processes gave" in output
+    output = pool.output([LAB, "--read", "--folder", str(tmp_path), "--plot", str(tmp_path / "x.svg")])
+    assert "strong, fsdp" in output and (tmp_path / "x.svg").exists()
 
 
 @pytest.mark.slow
 def test_strong_and_weak_with_a_calibration(tmp_path):
-    done = pool.lab([LAB, "--worlds", "1,2", "--seconds", "0.02", "--folder", tmp_path, "--strategies", "ddp", *TINY])
-    assert done.returncode == 0, done.stderr
+    output = pool.output(
+        [LAB, "--worlds", "1,2", "--seconds", "0.02", "--folder", tmp_path, "--strategies", "ddp", *TINY]
+    )
     kept = sorted(path.name for path in tmp_path.iterdir())
     assert kept == [f"smoke-cpu-{name}.json" for name in ("strong-1-one", "strong-2-ddp", "weak-1-one")]
     one, two = (results.load(tmp_path / kept[i]) for i in (0, 1))
     assert one.prediction[FROM_ONE] == pytest.approx(one.measurement[FROM_ONE]), "this run calibrates"
     assert two.prediction[FROM_ONE] > 0 and "collectives timed just before: all_reduce: alpha" in two.notes[-1]
     assert two.prediction[BEYOND] > 0 and two.prediction[SECONDS] > 0 and two.prediction["peak bytes"] > 0
-    assert "weak, ddp, 2 processes" in done.stdout
+    assert "weak, ddp, 2 processes" in output
 
 
 def test_a_run_that_fails_is_one_line(monkeypatch, capsys):

@@ -127,22 +127,6 @@ def test_a_machine_without_namespaces_gets_one_line_and_the_recorded_run(tmp_pat
     assert "2 hosts on a 2-core x86-64 CPU" in table
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--rates", "fast"], "--rates fast: give Mbit/s from 1 to 100000, such as 1000,200"),
-        (["--rates", "0.1"], "--rates 0.1: give Mbit/s from 1 to 100000"),
-        (["--hosts", "5"], "--hosts is 5: it must be from 2 to 4"),
-        (["--heads", "3"], "3 heads do not divide hidden size 128"),
-    ],
-)
-def test_bad_input_is_one_line(words, said):
-    done = slow_link(*words)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
 # --- the recorded runs -----------------------------------------------------------------------------------
 
 

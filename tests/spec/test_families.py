@@ -232,7 +232,7 @@ def test_experts_and_latent_attention_are_timed_and_their_memory_is_refused(name
 
 
 def test_the_books_own_transformer_has_no_variant():
-    assert plain(PRESETS["gpt2"]) is PRESETS["gpt2"]
+    assert plain(PRESETS["gpt2"]) == PRESETS["gpt2"]
     refused(lambda: plain(Shape.from_config(config("Qwen2.5 7B"))), "use a shape without a variant")
 
 

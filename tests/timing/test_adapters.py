@@ -112,7 +112,7 @@ def test_replicas_of_adapters_reduce_little():
     assert sum(one.gradient_bytes for one in rows) == pytest.approx(2 * n)
     layer = 2 * (6_738_415_616 - 2 * 32_000 * 4096 - 4096) / 32
     root, unit = exchange.with_adapters(
-        sharded, (Piece("", 0.0, 0.0, 7.0, 7.0), Piece("blocks.3", 0.0, 0.0, layer, layer))
+        (Piece("", 0.0, 0.0, 7.0, 7.0), Piece("blocks.3", 0.0, 0.0, layer, layer)), exchange.adapter_shares(sharded)
     )
     assert (root.gather_bytes, root.reduce_bytes) == (7, 0)
     assert unit.reduce_bytes == pytest.approx(2 * n / 32) and unit.gather_bytes == pytest.approx(layer + 2 * n / 32)

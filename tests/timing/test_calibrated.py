@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
+import samples
 
 from scaleout.records import profiles
 from scaleout.spec.job import Job
@@ -79,17 +80,8 @@ def kernels(**other):
 
 
 def profile(**other):
-    line = {"alpha_seconds": 1e-3, "seconds_per_byte": 1e-9}
-    return {
-        "schema": profiles.SCHEMA,
-        **dict.fromkeys(profiles.TEXTS, "cpu"),
-        "world": 2,
-        "threads": 1,
-        "copy_bytes_per_second": 2e10,
-        "matmul_flops_per_second": {"fp32": 9e10},
-        "collectives": dict.fromkeys(profiles.COLLECTIVES, line),
-        "kernels": kernels(),
-    } | other
+    rates = {"copy_bytes_per_second": 2e10, "matmul_flops_per_second": {"fp32": 9e10}, "kernels": kernels()}
+    return samples.profile(**rates | other)
 
 
 def small(**other):

@@ -16,7 +16,6 @@ from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS, total_parameters
 from scaleout.timing import compute, exchange, machine, pipeline_exchange
 from scaleout.timing.ddp import Layer, ddp_step
-from scaleout.timing.fsdp_plan import Piece
 from scaleout.timing.job import step, step_on, update_seconds
 
 SEVEN = Job(PRESETS["llama-2-7b"], 4096, DEVICES["h100-sxm"], cluster(1, 8), 1, Layout(dp=8, zero=1))
@@ -130,15 +129,11 @@ def test_a_step_ends_with_its_update_and_the_rest():
 
 def test_copies_of_units():
     """A gathered unit is read and written again; backward gathers it once more, and copies its gradients."""
-    on = machine.from_datasheet(SEVEN)
-    bare = (Piece("blocks.0", 1.0, 2.0, 4e9, 8e9), Piece("", 1.0, 2.0, 4e9, 8e9))
-    each, sent = on.rates.moved(4e9), on.rates.moved(8e9)
-    block, root = exchange.with_copies(bare, on, True, 1.0)
-    assert block.forward_seconds == pytest.approx(1 + 2 * each)
-    assert root.backward_seconds == pytest.approx(2 + each + sent)
-    assert block.backward_seconds == pytest.approx(2 + 3 * each + sent)
-    kept, _ = exchange.with_copies(bare, on, False, 1.0)
-    assert kept.backward_seconds == pytest.approx(2 + each + sent)
+    moved = machine.from_datasheet(SEVEN).rates.moved
+    each, sent = moved(4e9), moved(8e9)
+    assert exchange.copied(moved, True, 1.0, None, "", 4e9, 8e9) == pytest.approx((2 * each, each + sent))
+    assert exchange.copied(moved, True, 1.0, None, "blocks.0", 4e9, 8e9) == pytest.approx((2 * each, 3 * each + sent))
+    assert exchange.copied(moved, False, 0.5, None, "blocks.0", 8e9, 16e9) == pytest.approx((2 * each, each + sent))
 
 
 def test_passes_without_synchronisation():

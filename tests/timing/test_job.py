@@ -36,6 +36,15 @@ def test_a_random_job(job):
     assert isclose(found.tokens_per_second * found.seconds, job.tokens_per_step)
 
 
+def test_a_micro_batch_is_the_same_in_any_cluster():
+    """A GPU that has its blocks whole is priced once for all numbers of them: what a job of its own says, to the
+    digit."""
+    several = [job for job in JOBS if job.layout.tp == job.layout.cp == 1]
+    assert len({job.sharded for job in several}) == 2 and len(several) > 20
+    for job in several:
+        assert step(job).parts == step_on(job, machine.from_datasheet(job)).parts, job
+
+
 @pytest.mark.parametrize(
     "job",
     [

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import samples
 
 from scaleout.lab import collectives
 from scaleout.records import profiles
@@ -11,20 +12,7 @@ from scaleout.timing import profile as measured
 
 def profile():
     line = measured.fit([(1000, 1e-3 + 1e-6), (1_000_000, 2e-3)])
-    return {
-        "schema": 1,
-        "device": "d",
-        "device_kind": "cpu",
-        "backend": "gloo",
-        "interconnect": "i",
-        "measured": "m",
-        "commit": "c",
-        "world": 2,
-        "threads": 1,
-        "copy_bytes_per_second": 1e10,
-        "matmul_flops_per_second": {"fp32": 1e11},
-        "collectives": {"all_reduce": line},
-    }
+    return samples.profile(matmul_flops_per_second={"fp32": 1e11}, collectives={"all_reduce": line})
 
 
 def test_the_fit_finds_the_line_it_was_made_from():
@@ -91,7 +79,7 @@ def test_mfu_by_hand():
     share, peak = measured.mfu(profile(), 2.5e10, "fp32", 0.5)
     assert share == 0.5
     assert peak["flops_per_second"] == 2e11
-    assert peak["source"] == "fp32 matmuls by labs/calibrate.py on 2 process(es), m"
+    assert peak["source"] == "fp32 matmuls by labs/calibrate.py on 2 process(es), cpu"
 
 
 def test_a_profile_comes_back_and_a_broken_one_is_refused(tmp_path):

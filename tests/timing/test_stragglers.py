@@ -1,6 +1,7 @@
 """The culprit, the replay and the scores, on traces made by hand, drawn by chance, and recorded."""
 
 import json
+from dataclasses import asdict
 from random import Random
 from statistics import median
 
@@ -115,13 +116,13 @@ def test_scores_of_a_rank_that_was_always_slow_and_of_one_that_heats_up():
 def test_the_first_value_that_is_not_finite():
     run = trace(HEALTHY[:2])
     assert s.not_finite(run) is None
-    rows = [dict(vars(row), values={"loss": float("nan") if (row.step, row.rank) >= (1, 2) else 1.0})
+    rows = [dict(asdict(row), values={"loss": float("nan") if (row.step, row.rank) >= (1, 2) else 1.0})
             for ranks in run.steps for row in ranks]  # fmt: skip
     assert s.not_finite(s.read(rows)) == ([2, 3], 1)
 
 
 def test_bad_traces_get_one_line():
-    rows = [dict(vars(row)) for ranks in trace(HEALTHY).steps for row in ranks]
+    rows = [asdict(row) for ranks in trace(HEALTHY).steps for row in ranks]
     for bad, words in (
         ([], "record at least one step"),
         (rows[:-1], "no row of rank 3"),

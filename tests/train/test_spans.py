@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
+import samples
 
-from scaleout.records import results
 from scaleout.train import options
 from scaleout.train import spans as train_spans
 from scaleout.writeup import facts, sections
@@ -62,32 +62,8 @@ def test_what_an_older_checkpoint_did_not_say_is_not_known():
 
 def test_the_write_up_does_not_call_all_steps_by_the_last_precision():
     found, _ = spans((0, {}), (2, {"precision": "bf16"}))
-    record = results.Record(
-        stem="capstone",
-        tier="smoke",
-        started="2026-01-01T00:00:00+00:00",
-        commit="unknown",
-        command="python x.py",
-        device="a CPU",
-        device_kind="cpu",
-        device_count=1,
-        nodes=1,
-        interconnect="none",
-        backend="none",
-        versions={"python": "3"},
-        model={},
-        recipe={},
-        effective_batch=2,
-        sequence_length=8,
-        precision=train_spans.words(found, "--precision"),
-        checkpoint_cadence="none",
-        step_seconds=[1.0] * 4,
-        warmup_steps=0,
-        tokens_per_second=16.0,
-        losses=[1.0] * 4,
-        peak_memory={},
-        prediction={},
-        measurement={},
+    record = replace(
+        samples.sample(), stem="capstone", precision=train_spans.words(found, "--precision"), step_seconds=[1.0] * 4
     )
     tables = [block for block in sections.setup(facts.runs([record])) if isinstance(block, Table)]
     assert ("precision", "fp32 to step 2, bf16 after it") in [row for table in tables for row in table.rows]

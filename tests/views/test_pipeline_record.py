@@ -66,5 +66,5 @@ def test_a_run_that_took_longer_lies_where_it_ended_or_is_said_to_be_off_the_sca
 
 def test_a_record_of_something_else_is_refused():
     refused(lambda: views.measured("pipeline", asdict(sample())), "this is no Record of labs/pipeline.py")
-    refused(lambda: views.measured("pipeline", ran() | {"device_count": 1}), "which is no pipeline")
+    refused(lambda: views.measured("pipeline", ran() | {"device_count": 1}), "which communicates nothing")
     refused(lambda: views.measured("pipeline", ran() | {"measurement": {}}), "no seconds per step of a schedule")

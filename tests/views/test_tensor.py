@@ -271,7 +271,7 @@ def test_a_run_between_two_hosts_says_so():
         ({"prediction": {}}, "has no 'bytes the blocks keep, by hand'"),
         (
             {"measurement": {"seconds per step, by hand": 1, "exposed seconds per step, by hand": 2}},
-            "more exposed seconds",
+            "more exposed communication",
         ),
     ],
 )

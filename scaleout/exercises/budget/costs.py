@@ -128,14 +128,6 @@ def best_model(sizes, flops, answers, samples, law) -> int:
     return _search(sizes, law, lambda n: (flops - 2 * n * answers * samples) / (6 * n))
 
 
-def _training_alone(sizes, flops, answers, samples, law) -> int:
-    return _search(sizes, law, lambda n: flops / (6 * n))
-
-
-def _one_sample(sizes, flops, answers, samples, law) -> int:
-    return best_model(sizes, flops, answers, 1, law)
-
-
 def _same_cost(sizes, flops, answers, samples, law) -> int:
     return _search(sizes, law, lambda n: flops / (6 * n) - answers * samples)
 
@@ -201,10 +193,14 @@ BEST_MODEL = Function(
     mistakes=(
         Mistake(
             "training-alone",
-            _training_alone,
+            lambda sizes, flops, answers, samples, law: _search(sizes, law, lambda n: flops / (6 * n)),
             "You find the best model for training alone. What do its answers cost?",
         ),
-        Mistake("one-sample", _one_sample, "You count one sample of each question. There are more of them."),
+        Mistake(
+            "one-sample",
+            lambda sizes, flops, answers, samples, law: best_model(sizes, flops, answers, 1, law),
+            "You count one sample of each question. There are more of them.",
+        ),
         Mistake(
             "same-cost",
             _same_cost,

@@ -70,25 +70,9 @@ def pass_at(right, n, k) -> float:
     return 1 - sum(comb(n - c, k) / comb(n, k) for c in right) / len(right)
 
 
-def _replaced(right, n, k) -> float:
-    return 1 - sum((1 - c / n) ** k for c in right) / len(right)
-
-
-def _mean_first(right, n, k) -> float:
-    return 1 - (1 - sum(right) / n / len(right)) ** k
-
-
 def _whole_mean(right, n, k) -> float:
     total = sum(right)
     return 1 - comb(len(right) * n - total, k) / comb(len(right) * n, k)
-
-
-def _first(right, n, k) -> float:
-    return sum(min(1, c * k / n) for c in right) / len(right)
-
-
-def _any(right, n, k) -> float:
-    return sum(c > 0 for c in right) / len(right)
 
 
 PASS_AT = Function(
@@ -131,13 +115,25 @@ PASS_AT = Function(
     mistakes=(
         Mistake(
             "with-replacement",
-            _replaced,
+            lambda right, n, k: 1 - sum((1 - c / n) ** k for c in right) / len(right),
             "You draw with replacement, so that a sample can be drawn twice. The prompt asks for it without.",
         ),
-        Mistake("mean-first", _mean_first, "You average the accuracy over questions first. Questions are not alike."),
+        Mistake(
+            "mean-first",
+            lambda right, n, k: 1 - (1 - sum(right) / n / len(right)) ** k,
+            "You average the accuracy over questions first. Questions are not alike.",
+        ),
         Mistake("one-pot", _whole_mean, "You draw from the samples of all questions together."),
-        Mistake("proportional", _first, "You let the probability grow in proportion to the number of samples."),
-        Mistake("any-of-n", _any, "You count questions with any right sample among all that were drawn."),
+        Mistake(
+            "proportional",
+            lambda right, n, k: sum(min(1, c * k / n) for c in right) / len(right),
+            "You let the probability grow in proportion to the number of samples.",
+        ),
+        Mistake(
+            "any-of-n",
+            lambda right, n, k: sum(c > 0 for c in right) / len(right),
+            "You count questions with any right sample among all that were drawn.",
+        ),
     ),
     right="Evaluation harnesses print this estimate when they say pass@k.",
 )

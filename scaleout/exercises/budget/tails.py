@@ -68,14 +68,6 @@ def decoded(p, temperature, top_p):
 """
 
 
-def _hotter(p, temperature, top_p) -> list:
-    return decoded(p, 1 / temperature, top_p)
-
-
-def _cut_first(p, temperature, top_p) -> list:
-    return decoded(decoded(p, 1.0, top_p), temperature, 1.0)
-
-
 def _softened(p, temperature) -> list:
     return decoded(p, temperature, 1.0)
 
@@ -104,10 +96,6 @@ def _in_order(p, temperature, top_p) -> list:
             break
         kept[i], mass = x, mass + x
     return [x / mass for x in kept]
-
-
-def _uncut(p, temperature, top_p) -> list:
-    return _softened(p, temperature)
 
 
 _LOCK, _FORK = [0.75, 0.055, 0.05, 0.037, 0.06, 0.048], [0.148, 0.28, 0.14, 0.144, 0.188, 0.1]
@@ -154,14 +142,22 @@ DECODED = Function(
     mistakes=(
         Mistake(
             "upside-down",
-            _hotter,
+            lambda p, temperature, top_p: decoded(p, 1 / temperature, top_p),
             "Your probabilities become sharper where the temperature rises. Look at the power again.",
         ),
-        Mistake("cut-first", _cut_first, "You cut before you apply the temperature. The prompt has the other order."),
+        Mistake(
+            "cut-first",
+            lambda p, temperature, top_p: decoded(decoded(p, 1.0, top_p), temperature, 1.0),
+            "You cut before you apply the temperature. The prompt has the other order.",
+        ),
         Mistake("not-scaled", _not_scaled, "What you keep does not sum to 1."),
         Mistake("one-too-few", _below, "The token with which the sum reaches top_p is kept, too."),
         Mistake("in-order", _in_order, "You go through the tokens as they stand. Begin with the likeliest."),
-        Mistake("uncut", _uncut, "You keep all tokens. What does top_p leave out?"),
+        Mistake(
+            "uncut",
+            lambda p, temperature, top_p: _softened(p, temperature),
+            "You keep all tokens. What does top_p leave out?",
+        ),
     ),
     right="Libraries do the same with logits, and call the second step nucleus sampling.",
 )

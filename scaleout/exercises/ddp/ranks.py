@@ -9,7 +9,6 @@ Communicated bytes are counted, and so are the samples that go through the model
 from __future__ import annotations
 
 import copy
-import warnings
 from itertools import chain
 from traceback import walk_stack
 
@@ -82,7 +81,6 @@ def step_with(model: nn.Module, optimizer: torch.optim.Optimizer, row: torch.Ten
 
 def rank_report(function, rank: int, world: int) -> Verdict | list[Seen]:
     """Some steps on this rank: what was seen in each, or what is wrong whatever else it does."""
-    warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
     model, optimizer = job()
     alone, seen, rows = [job() for _ in range(world)], [], []
     wrapped: list = []

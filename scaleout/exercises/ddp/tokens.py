@@ -29,17 +29,9 @@ def weighted(tokens: list) -> list:
     return [[len(tokens) * n / total for n in rank] for rank in tokens]
 
 
-def _means(tokens: list) -> list:
-    return [[1 / len(rank) for _ in rank] for rank in tokens]
-
-
 def _without_ranks(tokens: list) -> list:
     total = sum(map(sum, tokens))
     return [[n / total for n in rank] for rank in tokens]
-
-
-def _own_tokens(tokens: list) -> list:
-    return [[n / sum(rank) for n in rank] for rank in tokens]
 
 
 def _passes_too(tokens: list) -> list:
@@ -63,10 +55,6 @@ def _by_pass(tokens: list) -> list:
     return [
         [len(tokens) * n / all_ranks / len(rank) for n, all_ranks in zip(rank, passes, strict=True)] for rank in tokens
     ]
-
-
-def _sums_to_one(tokens: list) -> list:
-    return [[len(rank) * n / sum(rank) for n in rank] for rank in tokens]
 
 
 FACTORS = Function(
@@ -112,7 +100,7 @@ FACTORS = Function(
     mistakes=(
         Mistake(
             "mean-of-means",
-            _means,
+            lambda tokens: [[1 / len(rank) for _ in rank] for rank in tokens],
             "You gave each micro-batch the same factor. Then a token of a short micro-batch has more weight than one "
             "of a long one.",
         ),
@@ -123,7 +111,7 @@ FACTORS = Function(
         ),
         Mistake(
             "own-tokens",
-            _own_tokens,
+            lambda tokens: [[n / sum(rank) for n in rank] for rank in tokens],
             "You weighted a rank's micro-batches among themselves. Then a rank with few tokens has as much weight as "
             "one with many.",
         ),
@@ -145,7 +133,7 @@ FACTORS = Function(
         ),
         Mistake(
             "own-tokens-whole",
-            _sums_to_one,
+            lambda tokens: [[len(rank) * n / sum(rank) for n in rank] for rank in tokens],
             "You weighted a rank's micro-batches among themselves, with factors whose sum is their number. What "
             "happens to gradients from one micro-batch to the next?",
         ),

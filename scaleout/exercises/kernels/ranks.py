@@ -12,7 +12,7 @@ import torch
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, main, wrong
 from scaleout.exercises.ranks.count import counted
-from scaleout.exercises.ranks.sure import TELLING
+from scaleout.exercises.ranks.sure import TELLING, Fault
 
 HEADS, QUERIES, KEYS, SIZE = 2, 4, 96, 8  # keys of each rank
 SEEDS = range(5, 5 + TELLING)  # of the inputs: a mistake is named where all of them show it
@@ -20,8 +20,6 @@ LARGE = 60.0  # by which queries are larger on the last inputs: scores of about 
 CLOSE = 1e-4  # of outputs of about 1 in fp32, summed in another order
 ENOUGH = 4 * HEADS * QUERIES * (SIZE + 2)  # bytes: a ring's all-reduces of the output and of two numbers per query
 MOST = 4.5 * ENOUGH  # which leaves room for numbers in fp64 and for detours, and is far below the bytes of keys
-
-Fault = tuple[str, str] | None  # (slip, words)
 
 
 def tensors(seed: int, world: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

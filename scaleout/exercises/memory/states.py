@@ -251,10 +251,6 @@ def _forgetting(*kinds: str):
     )
 
 
-def _adamw_always(params: int, optimizer: str, precision: str) -> float:
-    return params * states(precision, "adamw")
-
-
 def _moments_like_weights(params: int, optimizer: str, precision: str) -> float:
     """Moments in the format of the weights, also where a master copy is kept in fp32."""
     sizes = per_parameter(precision, optimizer)
@@ -278,10 +274,6 @@ def _like_weights(params: int, optimizer: str, precision: str) -> float:
 
 def _one_moment(params: int, optimizer: str, precision: str) -> float:
     return params * states(precision, "momentum" if optimizer == "adamw" else optimizer)
-
-
-def _fp32_always(params: int, optimizer: str, precision: str) -> float:
-    return params * states("fp32", optimizer)
 
 
 STATES_FUNCTION = Function(
@@ -338,11 +330,13 @@ STATES_FUNCTION = Function(
         ),
         Mistake("one-moment", _one_moment, "You count one moment for AdamW. AdamW has two, and momentum has one."),
         Mistake(
-            "ignored-precision", _fp32_always, "Your function does not look at precision: it counts everything in fp32."
+            "ignored-precision",
+            lambda params, optimizer, precision: params * states("fp32", optimizer),
+            "Your function does not look at precision: it counts everything in fp32.",
         ),
         Mistake(
             "ignored-optimizer",
-            _adamw_always,
+            lambda params, optimizer, precision: params * states(precision, "adamw"),
             "Your function does not look at the optimizer: it always counts two moments.",
         ),
         Mistake(

@@ -46,10 +46,6 @@ def _groups(sizes, axis, stride=None):
     ]
 
 
-def _runs(sizes, axis):
-    return _groups(sizes, axis, 1)
-
-
 def _same_coordinate(sizes, axis):
     ranks = range(prod(sizes))
     return [[rank for rank in ranks if _place(rank, sizes)[axis] == place] for place in range(sizes[axis])]
@@ -59,10 +55,6 @@ def _not_itself(sizes, axis):
     """Groups of the other order of counting, in ranks as they are."""
     turned = _groups(sizes[::-1], len(sizes) - 1 - axis)
     return sorted(turned)
-
-
-def _of_rank_0(sizes, axis):
-    return _groups(sizes, axis)[:1]
 
 
 def _spread(sizes, axis):
@@ -112,7 +104,7 @@ GROUPS = Function(
     mistakes=(
         Mistake(
             "runs",
-            _runs,
+            lambda sizes, axis: _groups(sizes, axis, 1),
             "Your groups are ranks in a row. That is right for the last axis. Along the other axes, "
             "neighbors are further apart.",
         ),
@@ -122,7 +114,11 @@ GROUPS = Function(
             "You grouped ranks whose coordinate along the axis is the same. It is the one in which they differ.",
         ),
         Mistake("first-fastest", _not_itself, "You let the first axis vary fastest. It is the last."),
-        Mistake("group-of-rank-0", _of_rank_0, "You returned only the group of rank 0. The others have groups too."),
+        Mistake(
+            "group-of-rank-0",
+            lambda sizes, axis: _groups(sizes, axis)[:1],
+            "You returned only the group of rank 0. The others have groups too.",
+        ),
         Mistake(
             "dealt-out",
             _spread,

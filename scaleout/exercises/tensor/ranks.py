@@ -9,10 +9,9 @@ that a rank sends are counted.
 
 from __future__ import annotations
 
-import sys
-import tokenize
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,14 +20,13 @@ from torch.nn.functional import gelu
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, main, wrong
 from scaleout.exercises.ranks.count import counted
-from scaleout.exercises.ranks.sure import TELLING, all_right
+from scaleout.exercises.ranks.sure import TELLING, Fault, all_right
 
 TOKENS, HIDDEN, MIDDLE = 6, 20, 80  # tokens and widths: no two are equal, and weights are larger than activations
 SEEDS = range(7, 7 + TELLING)  # of the inputs: a mistake is named where all of them show it
 CLOSE = 1e-4  # of numbers of about 1 to 30 in fp32, summed in another order
 
 Known = dict[str, tuple[torch.Tensor, str]]  # what a mistake gives, and what to say of it
-Fault = tuple[str, str] | None  # (slip, words)
 
 
 def tensors(seed: int, *names: str) -> dict[str, torch.Tensor]:
@@ -154,11 +152,6 @@ def shown(check: Callable, function, rank: int, world: int) -> Verdict | None:
     return wrong(f"rank {rank}: {words}", slip)
 
 
-def mlp_report(function, rank: int, world: int) -> Verdict | None:
-    """The MLP on this rank: what is wrong with it, or None."""
-    return shown(mlp_of, function, rank, world)
-
-
 def mlp_of(seed: int, function, rank: int, world: int) -> tuple[Fault, Fault]:
     """What is wrong with the MLP of some inputs, its cause and what is to be seen of it."""
     y, gradients, mine, partial_gradient = reference(seed, rank, world)
@@ -221,11 +214,6 @@ def _known(name: str, right: torch.Tensor, gradients: dict, partial_gradient: to
         "added-twice": (twice[0], twice[1] + "it was added more than once"),
         "mean-gradient": (right / world, "is the mean over the ranks: it has to be the sum"),
     }
-
-
-def tokens_report(function, rank: int, world: int) -> Verdict | None:
-    """The MLP of split tokens on this rank: what is wrong with it, or None."""
-    return shown(tokens_of, function, rank, world)
 
 
 def tokens_of(seed: int, function, rank: int, world: int) -> tuple[Fault, Fault]:
@@ -293,18 +281,9 @@ def own_gradients(full: dict[str, torch.Tensor], rank: int, world: int) -> dict[
 
 _MODULE = "scaleout.exercises.tensor.ranks"
 RIGHT = all_right("right: {} ranks give the output and every gradient of one process")
-CHECK = Check(_MODULE, "split_mlp", (2,), mlp_report, RIGHT, wait_seconds=10)
-SEQUENCE = Check(_MODULE, "split_tokens", (2,), tokens_report, RIGHT, wait_seconds=10)
-
-
-def chosen(files: list[str]) -> Check:
-    """The check of the function that the first file holds."""
-    try:
-        with tokenize.open(files[0]) as file:
-            return SEQUENCE if f"def {SEQUENCE.function}" in file.read() else CHECK
-    except (IndexError, OSError, SyntaxError, ValueError):  # which `main` puts into words
-        return CHECK
+CHECK = Check(_MODULE, "split_mlp", (2,), partial(shown, mlp_of), RIGHT, wait_seconds=10)
+SEQUENCE = Check(_MODULE, "split_tokens", (2,), partial(shown, tokens_of), RIGHT, wait_seconds=10)
 
 
 if __name__ == "__main__":
-    main(chosen(sys.argv[1:]))
+    main(CHECK, SEQUENCE)

@@ -24,7 +24,7 @@ async function start() {
   python.unpackArchive(await answer.arrayBuffer(), "zip", { extractDir: "/book" }); // files are in no image
   if (!image) python.runPython('import sys; sys.path.insert(0, "/book"); import scaleout.page.live');
   const left = image === null ? imageOf(python) : null;
-  return [python.pyimport("scaleout.page.live").call_json, left];
+  return [python.pyimport("scaleout.page.live"), left];
 }
 
 /** What the next worker begins from; null where there is none, and the next begins as this one did. */
@@ -59,11 +59,14 @@ WebAssembly.instantiateStreaming = async (source, imports) => {
 
 addEventListener("unhandledrejection", unhandled);
 try {
-  const [call, left] = await start();
+  const [live, left] = await start();
   removeEventListener("unhandledrejection", unhandled);
+  let settled = false;
   port.onmessage = ({ data: { id, method, args } }) => {
     try {
-      send({ id, result: call(method, args) });
+      send({ id, result: live.call_json(method, args) });
+      if (!settled) live.settle(); // the first answer has loaded what the next ones need
+      settled = true;
     } catch (error) {
       send({ id, broken: String(error) }); // Python errors come back as results; this is Python itself
     }

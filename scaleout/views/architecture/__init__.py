@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from scaleout.timing import stragglers
 from scaleout.views import guess, more, play, select, slider
 from scaleout.views.architecture import levers, picture, words
 from scaleout.views.architecture.setting import ALL, EVERY, NONE, Setting
@@ -38,14 +37,8 @@ def draw(params: dict, width: int) -> dict:
     }
 
 
-def advice(params: dict) -> str:
-    """The rank worth replacing now, with what it gives."""
-    return levers.sentence(Setting.of(params))
-
-
-def locked(params: dict, width: int) -> str:
-    """The time in the all-reduce alone, and a mark for the rank."""
-    return picture.locked(Setting.of(params), width)
+advice = Setting.asked(levers.sentence)
+locked = Setting.asked(picture.locked)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:
@@ -57,7 +50,7 @@ def _values(setting: Setting) -> dict:
     """What is the same at both widths; culprit: of the recorded run."""
     trace = setting.trace
     return {
-        "culprit": stragglers.culprit(stragglers.stored()).rank,
+        "culprit": setting.other(rank=NONE).verdict.rank,
         "now": setting.verdict.rank,
         "cause": setting.verdict.part,
         "waited_s": [trace.waited(rank) for rank in range(trace.ranks)],

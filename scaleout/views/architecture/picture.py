@@ -4,6 +4,7 @@ and the chosen step on a lane. Beneath them, a day of such steps."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from scaleout.draw import guess, hatch, labels, svg
 from scaleout.timing.stragglers import (
@@ -38,9 +39,7 @@ class Frame(svg.Sized):
     width: int
     locked: bool = False
 
-    @property
-    def pitch(self) -> float:
-        return 29.0 if self.wide else 27.0
+    pitch = svg.either(29.0, 27.0)
 
     @property
     def high(self) -> float:
@@ -53,13 +52,8 @@ class Frame(svg.Sized):
     def y(self, rank: int) -> float:
         return self.top + rank * self.pitch
 
-    @property
-    def left(self) -> float:
-        return 50.0 if self.wide else 16.0
-
-    @property
-    def cell(self) -> float:
-        return 8.0 if self.wide else 4.5
+    left = svg.either(50.0, 16.0)
+    cell = svg.either(8.0, 4.5)
 
     @property
     def sums(self) -> float:
@@ -75,7 +69,7 @@ class Frame(svg.Sized):
     def right(self) -> float:
         return self.width - 6.0
 
-    @property
+    @cached_property
     def scale(self) -> float:
         """CSS pixels per second of a lane: the longest recorded step fills it."""
         return (self.right - self.lane) / max(map(_long, stored().steps))
@@ -110,8 +104,10 @@ def _heads(frame: Frame) -> str:
     parts = [svg.text(frame.left, y, labels.fitting(ways, frame.sums - frame.left, svg.SMALLEST), size=svg.SMALLEST,
                       fill="muted")]  # fmt: skip
     last = len(stored().steps) - 1
-    parts.append(svg.text(frame.left, frame.below + 12, "0", size=svg.SMALLEST, fill="muted"))
-    parts.append(svg.text(frame.sums - 6, frame.below + 12, str(last), anchor="end", size=svg.SMALLEST, fill="muted"))
+    parts += [
+        svg.text(frame.left, frame.below + 12, "0", size=svg.SMALLEST, fill="muted"),
+        svg.text(frame.sums - 6, frame.below + 12, str(last), anchor="end", size=svg.SMALLEST, fill="muted"),
+    ]
     if frame.locked:
         parts.append(svg.text(frame.sums, y, f"sum of {last + 1} steps", size=svg.SMALLEST, fill="muted"))
         return "".join(parts)

@@ -40,19 +40,9 @@ def draw(params: dict, width: int) -> dict:
     }
 
 
-def advice(params: dict) -> str:
-    """The lever worth pressing now, with what it gives."""
-    return levers.sentence(Setting.of(params))
-
-
-def locked(params: dict, width: int) -> str:
-    """The bars as they are now, and a mark for how much shorter the step becomes."""
-    return picture.locked(Setting.of(params), width)
-
-
-def slips(params: dict) -> list[tuple[float, str]]:
-    """Times as fast that likely mistakes give."""
-    return words.slips(Setting.of(params))
+advice = Setting.asked(levers.sentence)
+locked = Setting.asked(picture.locked)
+slips = Setting.asked(words.slips)
 
 
 @kept

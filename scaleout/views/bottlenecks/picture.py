@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -27,25 +26,15 @@ class Frame(svg.Sized):
     setting: Setting
     width: int
 
-    @property
-    def left(self) -> float:
-        return 138.0 if self.wide else 8.0
+    left = svg.either(138.0, 8.0)
 
     @property
     def right(self) -> float:
         return self.width - (62.0 if self.wide else 8.0)
 
-    @property
-    def pitch(self) -> float:
-        return 32.0 if self.wide else 34.0
-
-    @property
-    def high(self) -> float:
-        return 20.0 if self.wide else 13.0
-
-    @property
-    def top(self) -> float:
-        return 24.0 if self.wide else 34.0
+    pitch = svg.either(32.0, 34.0)
+    high = svg.either(20.0, 13.0)
+    top = svg.either(24.0, 34.0)
 
     def y(self, row: int) -> float:
         return self.top + row * self.pitch
@@ -69,16 +58,12 @@ class Frame(svg.Sized):
 
 
 def picture(setting: Setting, width: int) -> str:
-    return _figure(Frame(setting, width), _bars, _sum, _faster, _memory, _mark)
+    return Frame(setting, width).figure(_label(setting), _bars, _sum, _faster, _memory, _mark)
 
 
 def locked(setting: Setting, width: int) -> str:
     """The run as it is, without what a faster network makes of it."""
-    return _figure(Frame(setting, width), _bars, _sum, _memory, _mark)
-
-
-def _figure(frame: Frame, *rows: Callable[[Frame], str]) -> str:
-    return svg.figure(frame.width, frame.height, "".join(row(frame) for row in rows), _label(frame.setting))
+    return Frame(setting, width).figure(_label(setting), _bars, _sum, _memory, _mark)
 
 
 def _row_name(frame: Frame, y: float, name: str, aside: str = "") -> str:
@@ -96,19 +81,21 @@ def _bars(frame: Frame) -> str:
     """A bar for each resource; behind it the outline of the run before any lever; the tallest is marked."""
     setting, parts = frame.setting, []
     if frame.wide:
-        parts.append(
-            svg.text(frame.left, 12, "time of a step, by the resource that takes it", size=svg.SMALL, fill="muted")
-        )
-        parts.append(svg.text(frame.width - 4, 12, "chapter", anchor="end", size=svg.SMALLEST, fill="muted"))
+        parts += [
+            svg.text(frame.left, 12, "time of a step, by the resource that takes it", size=svg.SMALL, fill="muted"),
+            svg.text(frame.width - 4, 12, "chapter", anchor="end", size=svg.SMALLEST, fill="muted"),
+        ]
     else:
         parts.append(svg.text(frame.left, 12, "time of a step, by resource · chapter", size=svg.SMALL, fill="muted"))
     for row, name in enumerate(RESOURCES):
         y, seconds = frame.y(row), setting.seconds_by[name]
         long, before = seconds * frame.scale, setting.before.seconds_by[name] * frame.scale
-        parts.append(_row_name(frame, y, name, RUNGS[name]))
-        parts.append(
-            svg.rect(frame.left, y, long, frame.high, FILLS[name], title=f"{name}: {took(seconds)}", mark=f"bar {name}")
-        )
+        parts += [
+            _row_name(frame, y, name, RUNGS[name]),
+            svg.rect(
+                frame.left, y, long, frame.high, FILLS[name], title=f"{name}: {took(seconds)}", mark=f"bar {name}"
+            ),
+        ]
         if abs(before - long) > 1:
             parts.append(svg.frame(frame.left, y, before, frame.high, dash="3 3"))
         tall = name == setting.tallest

@@ -42,14 +42,8 @@ def draw(params: dict, width: int) -> dict:
     }
 
 
-def locked(params: dict, width: int) -> str:
-    """The curve for one sample, with its best model."""
-    return split.locked(Setting.of(params), width)
-
-
-def slips(params: dict) -> list[tuple[float, str]]:
-    """Billions of parameters that likely mistakes give."""
-    return words.slips(Setting.of(params))
+locked = Setting.asked(split.locked)
+slips = Setting.asked(words.slips)
 
 
 @kept
@@ -70,7 +64,7 @@ def _values(setting: Setting) -> dict:
 
 def _toy_values(setting: Setting, look: Look) -> dict:
     """Percent of right answers now and at the best temperature; how often each kind of position is right."""
-    toy, peaks = look.toy(setting), setting.peaks
+    toy, peaks = look.toy(setting), {name: curve.peak for name, curve in setting.curves.items()}
     return {
         "right_percent": _fixed(100 * toy.success(look.temperature)),
         "right_at": dict(zip(toy.positions, map(_fixed, toy.decoded(look.temperature).right), strict=True)),

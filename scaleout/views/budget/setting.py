@@ -4,7 +4,7 @@ trained on its own answers."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from scaleout.numerics.decoding import TOY, Toy
 from scaleout.timing.budget import FITTED_FLOPS, LAWS, Budget, Law, Plan, accuracy, beta_of, pass_at
@@ -72,26 +72,27 @@ class Setting(base.Setting):
         """The toy after training on what it wrote."""
         return TOY.trained(self.write_at, self.write_top_p)
 
-    @cached_property
-    def curves(self) -> dict[str, list[tuple[float, float]]]:
-        """(temperature, probability of a right answer) before and after training."""
+    @property
+    def curves(self) -> dict[str, Curve]:
+        """Before and after training."""
         return {"before": _curve(TOY), "after": _curve(self.student)}
 
-    @cached_property
-    def peaks(self) -> dict[str, tuple[float, float]]:
-        """The highest point of each curve, to a thousandth of the temperature."""
-        return {"before": _peak(TOY, self.curves["before"]), "after": _peak(self.student, self.curves["after"])}
+
+@dataclass(frozen=True)
+class Curve:
+    """(temperature, probability of a right answer), and the highest point to a thousandth of the temperature."""
+
+    points: list[tuple[float, float]]
+    peak: tuple[float, float]
 
 
-def _curve(toy: Toy) -> list[tuple[float, float]]:
-    return [(i / STEPS, toy.success(i / STEPS)) for i in range(LOWEST, HIGHEST + 1, APART)]
-
-
-def _peak(toy: Toy, curve: list[tuple[float, float]]) -> tuple[float, float]:
+@lru_cache(maxsize=base.REMEMBERED)  # before training it is the same whatever is set
+def _curve(toy: Toy) -> Curve:
+    points = [(i / STEPS, toy.success(i / STEPS)) for i in range(LOWEST, HIGHEST + 1, APART)]
     # The curve rises up to where top-p lets in one more token, and falls there: between two of its points.
-    highest = sorted(curve, key=lambda point: -point[1])[:4]
+    highest = sorted(points, key=lambda point: -point[1])[:4]
     near = [min(at + i / 1000, HIGHEST / STEPS) for at, _ in highest for i in range(10 * APART)]
-    return max(((at, toy.success(at)) for at in near), key=lambda point: point[1])
+    return Curve(points, max(((at, toy.success(at)) for at in near), key=lambda point: point[1]))
 
 
 @dataclass(frozen=True)

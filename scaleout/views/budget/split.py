@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, floor
@@ -31,9 +30,7 @@ class Frame(svg.Sized):
     setting: Setting
     width: int
 
-    @property
-    def left(self) -> float:
-        return 40.0 if self.wide else 34.0
+    left = svg.either(40.0, 34.0)
 
     @property
     def right(self) -> float:
@@ -57,9 +54,7 @@ class Frame(svg.Sized):
         """The top of what shows pass@k."""
         return self.budget_y + 54
 
-    @property
-    def bars_high(self) -> float:
-        return 66.0 if self.wide else 50.0
+    bars_high = svg.either(66.0, 50.0)
 
     @property
     def height(self) -> float:
@@ -68,16 +63,12 @@ class Frame(svg.Sized):
 
 def picture(setting: Setting, width: int) -> str:
     """Both curves, the budget's two parts, and pass@k for each number of samples."""
-    return _figure(Frame(setting, width), _label(setting), _axes, _alone, _now, _parts, _solved, _mark)
+    return Frame(setting, width).figure(_label(setting), _axes, _alone, _now, _parts, _solved, _mark)
 
 
 def locked(setting: Setting, width: int) -> str:
     """The curve for one sample only."""
-    return _figure(Frame(setting, width), ONE_CURVE, _axes, _alone, _mark)
-
-
-def _figure(frame: Frame, label: str, *parts: Callable[[Frame], str]) -> str:
-    return svg.figure(frame.width, frame.height, "".join(part(frame) for part in parts), label)
+    return Frame(setting, width).figure(ONE_CURVE, _axes, _alone, _mark)
 
 
 def _axes(frame: Frame) -> str:
@@ -105,8 +96,8 @@ def _drawn(frame: Frame, setting: Setting, colour: str, name: str, above: bool) 
     points, inside = _curve(setting)
     x, y = plane.at_x(best.parameters), plane.at_y(setting.loss)
     edge = max(x + 36, frame.left + svg.measure(name, svg.SMALL, True))
-    place = (edge, y - 24, "end") if above else (x, y + 19, "middle")  # inside the curve, or below it
-    words = svg.text(*place[:2], name, anchor=place[2], fill=colour, bold=True, halo=True, size=svg.SMALL)
+    at_x, at_y, anchor = (edge, y - 24, "end") if above else (x, y + 19, "middle")  # inside the curve, or below it
+    words = svg.text(at_x, at_y, name, anchor=anchor, fill=colour, bold=True, halo=True, size=svg.SMALL)
     return (
         plane.curve(points, colour, 2, "2 4", f"k = {setting.samples}, beyond the runs of the fit")
         + plane.curve(inside, colour, 2.5, title=f"k = {setting.samples}")
@@ -158,8 +149,10 @@ def _solved(frame: Frame) -> str:
         marks.append(svg.rect(x + pitch * 0.2, base - long, pitch * 0.6, long, RIGHT, opacity=1.0 if now else 0.45,
                               title=f"k = {k}: {share:.1%}", mark=f"pass {k}"))  # fmt: skip
         middle = x + pitch / 2
-        marks.append(svg.text(middle, base - long - 4, f"{share:.0%}", anchor="middle", bold=now, size=svg.SMALL))
-        marks.append(svg.text(middle, base + 15, f"k = {k}", anchor="middle", bold=now, size=svg.SMALL))
+        marks += [
+            svg.text(middle, base - long - 4, f"{share:.0%}", anchor="middle", bold=now, size=svg.SMALL),
+            svg.text(middle, base + 15, f"k = {k}", anchor="middle", bold=now, size=svg.SMALL),
+        ]
     return "".join(marks)
 
 

@@ -57,11 +57,11 @@ def slips(setting: Setting) -> list[tuple[float, str]]:
 
 def of_toy(setting: Setting, look: Look) -> str:
     """How often the toy is right, and at which temperature it would be most often."""
-    peak_at, peak = setting.peaks[look.state]
+    peak_at, peak = setting.curves[look.state].peak
     right = look.toy(setting).success(look.temperature)
     state = "After training on its own text" if look.state == "after" else "As it was"
     best = f"at its best temperature, {peak_at:.2f}, in {peak:.1%}"
-    other = setting.peaks["before" if look.state == "after" else "after"][1]
+    other = setting.curves["before" if look.state == "after" else "after"].peak[1]
     compare = f"before training at best {other:.1%}" if look.state == "after" else f"after training up to {other:.1%}"
     return f"**{state}, the toy is right in {right:.1%} of answers**; {best}; {compare}. No answer was checked."
 

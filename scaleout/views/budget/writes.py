@@ -52,8 +52,10 @@ def _distributions(frame: Frame, setting: Setting, look: Look) -> str:
         marks.append(_bars(frame, left, name, p, toy.decoded(look.temperature, 1.0).positions[name]))
         share = sum(p[token] for token in RIGHT_TOKENS[name])
         words = WORDS[name][not frame.wide]
-        marks.append(svg.text(left, 36 + HIGH + 16, words, size=svg.SMALL))
-        marks.append(svg.text(left, 36 + HIGH + 31, f"right: {share:.1%}", size=svg.SMALL, bold=True))
+        marks += [
+            svg.text(left, 36 + HIGH + 16, words, size=svg.SMALL),
+            svg.text(left, 36 + HIGH + 31, f"right: {share:.1%}", size=svg.SMALL, bold=True),
+        ]
     return "".join(marks)
 
 
@@ -79,12 +81,14 @@ def _curves(frame: Frame, setting: Setting, look: Look) -> str:
     percent = [(p / 100, f"{p}%") for p in (0, 5, 10, 15, 20)]
     temperatures = [(t, f"{t:g}") for t in (0.5, 1, 1.5, 2, 2.5, 3)]
     marks = [plane.grid("temperature of the answers", "right answers", temperatures, percent)]
-    highest = max(setting.peaks, key=lambda name: setting.peaks[name][1])
-    for name, points in setting.curves.items():
-        colour, (at, peak) = CURVES[name], setting.peaks[name]
+    highest = max(setting.curves, key=lambda name: setting.curves[name].peak[1])
+    for name, curve in setting.curves.items():
+        colour, (at, peak) = CURVES[name], curve.peak
         shown = name == look.state
-        marks.append(plane.curve(points, colour, 2.5 if shown else 1.5, "" if shown else "4 3", name))
-        marks.append(plane.dots([(at, peak)], colour, 4, f"{name}: {peak:.1%} at {at:.2f}"))
+        marks += [
+            plane.curve(curve.points, colour, 2.5 if shown else 1.5, "" if shown else "4 3", name),
+            plane.dots([(at, peak)], colour, 4, f"{name}: {peak:.1%} at {at:.2f}"),
+        ]
         words = f"{name} training: {peak:.1%}"
         half = svg.measure(words, svg.SMALL, True) / 2
         x = min(max(plane.at_x(at), plane.left + half), plane.right - half)
@@ -93,8 +97,10 @@ def _curves(frame: Frame, setting: Setting, look: Look) -> str:
                               bold=shown, size=svg.SMALL, halo=True))  # fmt: skip
     now = look.toy(setting).success(look.temperature)
     x, y = plane.at_x(look.temperature), plane.at_y(now)
-    marks.append(svg.line(x, plane.top, x, plane.bottom, "accent", 1.5, "3 3", mark="temperature"))
-    marks.append(svg.line(x - 5, y, x + 5, y, "accent", 3, mark="now"))
+    marks += [
+        svg.line(x, plane.top, x, plane.bottom, "accent", 1.5, "3 3", mark="temperature"),
+        svg.line(x - 5, y, x + 5, y, "accent", 3, mark="now"),
+    ]
     return "".join(marks)
 
 

@@ -18,8 +18,8 @@ TICKS = (1, 8, 64, 512, 4096)
 
 def keys(frame: Frame, measured: Iterable[tuple[str, str]]) -> tuple[str, float]:
     """The four kinds and what was measured, and the height that they take."""
-    items = [(fill, long if frame.roomy else short) for fill, long, short in KINDS] + list(measured)
-    size, row = frame.small, 17 if frame.roomy else 15
+    items = [(fill, long if frame.wide else short) for fill, long, short in KINDS] + list(measured)
+    size, row = frame.small, 17 if frame.wide else 15
     parts, x, y = [], 0.0, frame.key
     for n, (fill, words) in enumerate(items):
         words = labels.cut(words, frame.width - 16, size)
@@ -67,10 +67,14 @@ def draw(plane: Plane, sizes: dict[int, Size], world: int, kind: str) -> str:
     top = [plane.top] * len(xs)
     for name, upper, lower in (("muted", top, edges[3]), ("accent", edges[3], edges[2])):
         if max(low - high for low, high in zip(lower, upper, strict=True)) > 0.3:
-            parts.append(_area(xs, upper, lower, name, hatch.PALE, f"{kind} {name}"))
-            parts.append(hatch.band([*zip(xs, upper, strict=True)], lower, name))
-    parts.append(_area(xs, edges[2], edges[1], "c5", 1.0, f"{kind} copies"))
-    parts.append(_area(xs, edges[1], edges[0], "compute", 1.0, f"{kind} works"))
+            parts += [
+                _area(xs, upper, lower, name, hatch.PALE, f"{kind} {name}"),
+                hatch.band([*zip(xs, upper, strict=True)], lower, name),
+            ]
+    parts += [
+        _area(xs, edges[2], edges[1], "c5", 1.0, f"{kind} copies"),
+        _area(xs, edges[1], edges[0], "compute", 1.0, f"{kind} works"),
+    ]
     return "".join([*parts, _axes(plane, world)])
 
 
@@ -99,10 +103,10 @@ def _area(xs: list[float], upper: list[float], lower: list[float], fill: str, op
 def _axes(plane: Plane, world: int) -> str:
     """A frame, percent at its left, and numbers of GPUs beneath: the chosen one, and those that leave it room."""
     parts = [svg.frame(plane.left, plane.top, plane.width, plane.height)]
-    for value, words in PERCENT:
-        parts.append(
-            svg.text(plane.left - 5, plane.at_y(value) + 4, words, anchor="end", fill="muted", size=svg.SMALLEST)
-        )
+    parts += [
+        svg.text(plane.left - 5, plane.at_y(value) + 4, words, anchor="end", fill="muted", size=svg.SMALLEST)
+        for value, words in PERCENT
+    ]
     spans: list[tuple[float, float]] = []  # the chosen one first, then the ends
     for n in dict.fromkeys((world, TICKS[-1], *TICKS)):
         words, (low, high) = _tick(plane, n, n == world)

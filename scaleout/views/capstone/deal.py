@@ -26,8 +26,10 @@ def batch(panel: Panel, frame: Frame, setting: Setting, values: dict) -> str:
     ]
     edges += [f"M{svg.num(panel.x)} {svg.num(top + tall * k / rows)}h{svg.num(panel.width)}" for k in range(1, rows)]
     thick = 1.0 if setting.world < 512 else 0.6
-    parts.append(f'<path d="{"".join(edges)}" fill="none" stroke="{svg.colour("paper")}" stroke-width="{thick}"/>')
-    parts.append(svg.frame(panel.x + 0.5, top, panel.width - 1, tall))
+    parts += [
+        f'<path d="{"".join(edges)}" fill="none" stroke="{svg.colour("paper")}" stroke-width="{thick}"/>',
+        svg.frame(panel.x + 0.5, top, panel.width - 1, tall),
+    ]
     return "".join(parts)
 
 
@@ -82,13 +84,15 @@ def empty_step(panel: Panel, frame: Frame) -> str:
     first, second, bar = _rows(frame)
     parts = []
     for y, words in ((first, "compute"), (second, "link: how long?")):
-        parts.append(svg.text(panel.x, y - 4, words, size=frame.small))
-        parts.append(svg.line(panel.x, y + bar, panel.x + panel.width, y + bar, "muted", 1, "3 4"))
+        parts += [
+            svg.text(panel.x, y - 4, words, size=frame.small),
+            svg.line(panel.x, y + bar, panel.x + panel.width, y + bar, "muted", 1, "3 4"),
+        ]
     return "".join(parts)
 
 
 def _rows(frame: Frame) -> tuple[float, float, float]:
     """Where both bars begin, and their height."""
     top, tall = frame.deal
-    bar = 20.0 if frame.roomy else 14.0
+    bar = 20.0 if frame.wide else 14.0
     return top + 14, top + tall - bar - 2, bar

@@ -21,41 +21,36 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Frame:
+class Frame(svg.Sized):
     """Heights and sizes. From the top: titles, what is dealt out, a key, areas, bars."""
 
     width: int
 
-    @property
-    def roomy(self) -> bool:
-        return self.width == svg.WIDE
-
-    @property
-    def small(self) -> int:
-        return svg.SMALL if self.roomy else svg.SMALLEST
+    small = svg.either(svg.SMALL, svg.SMALLEST)
+    gap = svg.either(24, 14)
+    tall = svg.either(168, 112)  # of the areas
 
     @property
     def panels(self) -> tuple[Panel, Panel]:
-        gap = 24 if self.roomy else 14
-        wide = (self.width - gap) / 2
-        return Panel(0, wide), Panel(wide + gap, wide)
+        wide = (self.width - self.gap) / 2
+        return Panel(0, wide), Panel(wide + self.gap, wide)
 
-    title = property(lambda self: 12 if self.roomy else 11)
-    caption = property(lambda self: 30 if self.roomy else 26)
-    deal = property(lambda self: (38.0, 84.0) if self.roomy else (33.0, 62.0))  # where it begins, and its height
-    price = property(lambda self: 38 if self.roomy else 32)  # from a plane's lower edge to the words of the bars
-    bars = property(lambda self: 44 if self.roomy else 34)  # height
+    title = svg.either(12, 11)
+    caption = svg.either(30, 26)
+    deal = svg.either((38.0, 84.0), (33.0, 62.0))  # where it begins, and its height
+    price = svg.either(38, 32)  # from a plane's lower edge to the words of the bars
+    bars = svg.either(44, 34)  # height
 
     @property
     def key(self) -> float:
         """Where the key begins."""
-        return sum(self.deal) + (12 if self.roomy else 9)
+        return sum(self.deal) + (12 if self.wide else 9)
 
     def plane(self, panel: Panel, used: float) -> Plane:
         """The areas, beneath a key that takes `used`."""
         left = panel.x + labels.room(["100%"])
         wide = panel.x + panel.width - left - 4
-        return Plane(left, self.key + used + 6, wide, 168 if self.roomy else 112, X, Y)
+        return Plane(left, self.key + used + 6, wide, self.tall, X, Y)
 
     def height(self, used: float) -> float:
         """Of the whole picture."""

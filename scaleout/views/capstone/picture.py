@@ -120,8 +120,10 @@ def _published(plane: Plane, values: dict) -> str:
         f'<polyline points="{line}" fill="none" stroke="{svg.colour("paper")}" stroke-width="1.5" '
         'stroke-dasharray="3 3"/>'
     ]
-    for (x, y), (m, share) in zip(places, points, strict=True):
-        parts.append(areas.square(x, y, f"{series_name}: {share / points[0][1]:.1%} on {m}, of {points[0][0]}"))
+    parts += [
+        areas.square(x, y, f"{series_name}: {share / points[0][1]:.1%} on {m}, of {points[0][0]}")
+        for (x, y), (m, share) in zip(places, points, strict=True)
+    ]
     return "".join(parts)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import ceil
 
 from scaleout.memory.job import fullest
@@ -52,7 +52,12 @@ class Setting(base.TextSetting, remembered=128):
 
     def job_of(self, world: int, batch: int, count: int) -> Job:
         """`world` GPUs, each on `count` passes of `batch` sequences per step."""
-        return _job(self.other(world=1, batch=1, each=1), world, batch, count)
+        return _job(self._model, world, batch, count)
+
+    @cached_property
+    def _model(self) -> Setting:
+        """What is the same for any number of GPUs and any batch."""
+        return self.other(world=1, batch=1, each=1)
 
 
 @kept

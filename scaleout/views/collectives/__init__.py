@@ -192,8 +192,8 @@ def locked(params: dict, width: int) -> str:
         rank_circle.draw(shown, 0, _circle(shown, width), lines, 0),
         _key(bar, links, width),
         band.locked(345 if wide else 292, wide),
+        sent.wide(bar, 338, locked=True) if wide else sent.narrow(bar, 238, locked=True),
     ]
-    body.append(sent.wide(bar, 338, locked=True) if wide else sent.narrow(bar, 238, locked=True))
     label = (
         f"{links.ranks} ranks on a ring before the first step, each with {size(bar.message)} in {shown.chunks} chunks."
     )

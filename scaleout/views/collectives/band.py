@@ -128,8 +128,10 @@ def _area(shares: list[tuple[float, float]], strip: Strip) -> str:
         left, right = strip.x(low), strip.x(high)
         odds = [log(max(1 / share - 1, 1e-9)) for share in (a, b)]
         parts = 4 if right - left > 12 else 1
-        for k in range(1, parts + 1):
-            path.append((left + (right - left) * k / parts, 1 / (1 + exp(odds[0] + (odds[1] - odds[0]) * k / parts))))
+        path += [
+            (left + (right - left) * k / parts, 1 / (1 + exp(odds[0] + (odds[1] - odds[0]) * k / parts)))
+            for k in range(1, parts + 1)
+        ]
     line = "L".join(f"{x:.1f} {strip.y(part):.1f}" for x, part in path)
     start, end, base = (svg.num(edge) for edge in (strip.left, strip.right, strip.bottom))
     return (
@@ -167,8 +169,10 @@ def _part_names(
         parts.append(svg.text(strip.right - 6, strip.top + 16, "bytes", anchor="end", bold=True, size=font))
     # full, where what was measured is a ring
     half_dot = f'<circle r="4" fill="{svg.colour("ink")}" stroke="{svg.colour("paper")}" stroke-width="1.2"/>'
-    for index, half in enumerate(reversed(at_half)):
-        parts.append(svg.group(strip.x(half), strip.y(0.5), half_dot, f"half-{index}"))
+    parts += [
+        svg.group(strip.x(half), strip.y(0.5), half_dot, f"half-{index}")
+        for index, half in enumerate(reversed(at_half))
+    ]
     return parts
 
 
@@ -206,9 +210,11 @@ def _protocols(
     """Where NCCL changes how it sends, a step in the latency: its name at the top, or beneath where dots are there."""
     first = points[0][1].protocol
     changes = [(strip.left + 4, f"NCCL: {first}")] if first else []
-    for (low, a, _), (high, b, _) in pairwise(points):
-        if a.protocol != b.protocol:
-            changes.append((strip.x((low * high) ** 0.5), b.protocol))
+    changes += [
+        (strip.x((low * high) ** 0.5), b.protocol)
+        for (low, a, _), (high, b, _) in pairwise(points)
+        if a.protocol != b.protocol
+    ]
     parts = [svg.line(x, strip.top, x, strip.bottom, "ink", 0.7, "1 3") for x, _ in changes[1:]]
     ends = [x for x, _ in changes[1:]] + [strip.right - 50]
     for (x, words), end in zip(changes, ends, strict=False):
@@ -232,10 +238,10 @@ def _fastest(points: tuple[tuple[float, Way, str], ...], strip: Strip) -> list[s
     for name, left, right in spans:
         options = (f"{SHORT[name]} fastest", SHORT[name]) if name else ("a tie",)
         words = fitting(options, right - left - 8, svg.SMALLEST)
-        parts.append(svg.line(left + 1, y - 10, right - 1, y - 10, "compute", 2) if name else "")
-        parts.append(
+        parts += [
+            svg.line(left + 1, y - 10, right - 1, y - 10, "compute", 2) if name else "",
             svg.text((left + right) / 2, y + 2, words, anchor="middle", fill="muted", size=svg.SMALLEST)
             if words
-            else ""
-        )
+            else "",
+        ]
     return parts

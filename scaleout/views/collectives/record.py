@@ -71,11 +71,11 @@ class Measured:
         words = cut(self.words, 310 if wide else 356, svg.SMALLEST, bold=True)
         text = svg.text(x, text_y, words, anchor=anchor, fill=self.colour, bold=True, size=svg.SMALLEST)
         seen = [point for point in self.points if SMALLEST <= point[0] <= LARGEST]
-        dots = [self._dot(strip.x(amount), strip.y(min(1.0, share))) for amount, _, share in seen]
+        dots = [
+            svg.circle(strip.x(amount), strip.y(min(1.0, share)), 3.5, "paper", self.colour, 2)
+            for amount, _, share in seen
+        ]
         return text + "".join(dots) + ("".join(self._times(seen, strip)) if wide else "")
-
-    def _dot(self, x: float, y: float) -> str:
-        return svg.circle(x, y, 3.5, "paper", self.colour, 2)
 
     def _times(self, points: list[tuple[float, float, float]], strip) -> list[str]:
         """Seconds at whole decades, between the points next to them, in a row above the model's."""

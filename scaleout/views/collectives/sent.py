@@ -71,8 +71,10 @@ def wide(sending: Sent, x: float, locked: bool = False) -> str:
         levels.append(_level(sending, x, y_at, 2, size(2 * sending.message) + _limit(sending, locked)))
     body = [svg.text(x + 4, 14, HEAD, bold=True), svg.line(bar, BASE, x + END, BASE, "muted")]
     if locked:
-        body.append(_outline(bar, ROOF, BAR_WIDTH, BASE - ROOF))
-        body.append(svg.text(middle, BASE + BELOW, "each rank", anchor="middle", fill="muted", size=svg.SMALLEST))
+        body += [
+            _outline(bar, ROOF, BAR_WIDTH, BASE - ROOF),
+            svg.text(middle, BASE + BELOW, "each rank", anchor="middle", fill="muted", size=svg.SMALLEST),
+        ]
     else:
         spans = _spans(sending)
         body += [
@@ -103,14 +105,18 @@ def narrow(sending: Sent, y: float, locked: bool = False) -> str:
         ]
         body += _empty(sending, lambda low, high: (x_at(low) + 0.6, bar + 0.6, x_at(high) - x_at(low) - 2, TALL - 1.2))
     if sending.top <= 12:
-        body.append(svg.line(x_at(1), bar - 3, x_at(1), bar + TALL + 3, "ink"))
-        body.append(svg.text(x_at(1) + 3, bar + TALL + 12, size(sending.message), fill="muted", size=svg.SMALLEST))
+        body += [
+            svg.line(x_at(1), bar - 3, x_at(1), bar + TALL + 3, "ink"),
+            svg.text(x_at(1) + 3, bar + TALL + 12, size(sending.message), fill="muted", size=svg.SMALLEST),
+        ]
     ends = size(sending.top * sending.message)
     longer = ends + (_limit(sending, locked) if sending.top == 2 else "")
     if svg.measure(size(sending.message) + longer, svg.SMALLEST) < end - x_at(1) - 10:
         ends = longer
-    body.append(svg.text(end + 2, bar + TALL + 12, ends, anchor="end", fill="muted", size=svg.SMALLEST))
-    body.append(guess.mark(sending.stops(x_at), (bar - 6, bar + TALL + 7), "x"))
+    body += [
+        svg.text(end + 2, bar + TALL + 12, ends, anchor="end", fill="muted", size=svg.SMALLEST),
+        guess.mark(sending.stops(x_at), (bar - 6, bar + TALL + 7), "x"),
+    ]
     return "".join(body)
 
 
@@ -168,18 +174,18 @@ def _brackets(sending: Sent, spans: list[tuple[int, float, float]], x: float, y_
             f'<path d="M{x + BAR - 5:g} {bottom:.1f}h-5V{top:.1f}h5" fill="none" stroke="{svg.colour("muted")}"/>'
         )
         y = (top + bottom) / 2 + 4 - 7 * (min(room, len(words)) - 1)
-        for i, text in enumerate(words[:room]):
-            parts.append(
-                svg.text(
-                    x + BAR - BELOW,
-                    y + 14 * i,
-                    text,
-                    anchor="end",
-                    fill="muted" if i else "ink",
-                    size=svg.SMALLEST,
-                    bold=not i,
-                )
+        parts += [
+            svg.text(
+                x + BAR - BELOW,
+                y + 14 * i,
+                text,
+                anchor="end",
+                fill="muted" if i else "ink",
+                size=svg.SMALLEST,
+                bold=not i,
             )
+            for i, text in enumerate(words[:room])
+        ]
     return parts
 
 
@@ -213,39 +219,45 @@ def _curve(sending: Sent, x: float, y_at) -> list[str]:
     plane = Plane(x + CURVE, ROOF, END - CURVE - 6, BASE - ROOF, Axis(1, 10), Axis(0, sending.top))
     under, beside = BASE + BELOW, x + BESIDE
     dot_x, dot_y = plane.at_x(log2(sending.ranks)), y_at(sending.total)
-    parts = [plane.curve([(log2(p), total) for p, total in sending.curve], "c4", 2.2)]
-    parts.append(svg.line(beside - 8, dot_y, dot_x, dot_y, "c4", 1.3, "3 3", mark="level"))
-    parts.append(
+    parts = [
+        plane.curve([(log2(p), total) for p, total in sending.curve], "c4", 2.2),
+        svg.line(beside - 8, dot_y, dot_x, dot_y, "c4", 1.3, "3 3", mark="level"),
         svg.group(
             dot_x,
             dot_y,
             f'<circle r="6" fill="{svg.colour("c4")}" stroke="{svg.colour("paper")}" stroke-width="1.5"/>',
             "dot",
-        )
-    )
+        ),
+    ]
     at_right = dot_x > x + CURVE + 48
     text_x, anchor = (x + END + 2, "end") if at_right else (dot_x + 12, "start")
     low = _free(dot_y, [y_at(k) - 9 for k in (1, 2) if k == 1 or sending.top <= 3])
-    parts.append(svg.text(text_x, low, sending.in_all, anchor=anchor, bold=True, halo=True))
-    parts.append(
-        svg.text(text_x, low + 14, f"with {sending.ranks:,}", anchor=anchor, fill="muted", size=svg.SMALLEST, halo=True)
-    )
-    for p, anchor in ((2, "middle"), (8, "middle"), (64, "middle"), (1024, "end")):
-        parts.append(
-            svg.text(
-                plane.at_x(log2(p)) + 6 * (p == 1024),
-                under,
-                f"{p:,}",
-                anchor=anchor,
-                fill="muted",
-                size=svg.SMALLEST,
-            )
+    parts += [
+        svg.text(text_x, low, sending.in_all, anchor=anchor, bold=True, halo=True),
+        svg.text(
+            text_x, low + 14, f"with {sending.ranks:,}", anchor=anchor, fill="muted", size=svg.SMALLEST, halo=True
+        ),
+    ]
+    parts += [
+        svg.text(
+            plane.at_x(log2(p)) + 6 * (p == 1024),
+            under,
+            f"{p:,}",
+            anchor=anchor,
+            fill="muted",
+            size=svg.SMALLEST,
         )
-    for at_x, at_y, words in (
-        (x + BAR + BAR_WIDTH / 2, under, "now"),
-        (plane.left + plane.width / 2, under + BELOW, "by number of ranks"),
-    ):
-        parts.append(svg.text(at_x, at_y, words, anchor="middle", fill="muted", size=svg.SMALLEST))
-    parts.append(svg.text(beside, BASE - 20, size(sending.so_far), bold=True, halo=True))
-    parts.append(svg.text(beside, BASE - 6, "so far", fill="muted", size=svg.SMALLEST, halo=True))
+        for p, anchor in ((2, "middle"), (8, "middle"), (64, "middle"), (1024, "end"))
+    ]
+    parts += [
+        svg.text(at_x, at_y, words, anchor="middle", fill="muted", size=svg.SMALLEST)
+        for at_x, at_y, words in (
+            (x + BAR + BAR_WIDTH / 2, under, "now"),
+            (plane.left + plane.width / 2, under + BELOW, "by number of ranks"),
+        )
+    ]
+    parts += [
+        svg.text(beside, BASE - 20, size(sending.so_far), bold=True, halo=True),
+        svg.text(beside, BASE - 6, "so far", fill="muted", size=svg.SMALLEST, halo=True),
+    ]
     return parts

@@ -19,7 +19,8 @@ ENDS = (1, 1.5, 2, 3, 5, 7, 10)  # of the gauge, in a decade: it keeps its scale
 def draw(setting, values: dict, place: Place, run: dict | None) -> tuple[str, float]:
     """Both gauges, and the y at which they end. run: a reader's, which gets a row of its own."""
     x, y, width = place
-    rows = [(_words(setting.ranks, values["speed_up"], "GPU"), setting.ranks, values["efficiency"], "compute")]
+    does = f"{setting.ranks} GPU{'s do' if setting.ranks > 1 else ' does'} the work of {quantity(values['speed_up'])}"
+    rows = [(does, setting.ranks, values["efficiency"], "compute")]
     if run is not None:
         ranks, share, words = record.point(run)
         rows.append((words, ranks, share, "key"))
@@ -70,10 +71,6 @@ def _bar(x: float, y: float, width: float, end: float, lacking: float) -> str:
     lacking_box = hatch.box(x + end, y, lacking, BAR) if lacking > 0.5 else ""
     frame = svg.line(x, y + BAR, x + width, y + BAR, "muted")
     return svg.rect(x, y, end, BAR, "compute", mark="have") + lacking_box + frame
-
-
-def _words(ranks: int, work: float, name: str) -> str:
-    return f"{ranks} {name}{'s do' if ranks > 1 else ' does'} the work of {quantity(work)}"
 
 
 def _tall(width: float, row: int) -> float:

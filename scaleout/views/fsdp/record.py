@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scaleout.spec.transformer import PRESETS, Shape, total_parameters
+from scaleout.spec.transformer import PRESETS, total_parameters
 from scaleout.views import own
 from scaleout.words.amounts import amount
 
@@ -14,12 +14,8 @@ def measured(record: dict) -> dict:
     other file."""
     run = own.run(record, "fsdp", LAB)
     seen, predicted = (own.table(record, name, LAB) for name in ("measurement", "prediction"))
-    try:
-        parameters = total_parameters(Shape(**own.table(record, "model", LAB)))
-    except (TypeError, ValueError):
-        raise ValueError(f"this Record of {LAB} has no sound model: run the lab again with --save") from None
     return run | {
-        "parameters": parameters,
+        "parameters": own.parameters(record, LAB),
         "peak_bytes": own.amount(seen, "peak bytes", LAB),
         "predicted_bytes": own.amount(predicted, "peak bytes", LAB),
     }

@@ -91,7 +91,7 @@ class Setting(base.TextSetting):
         recipe = Recipe(precision="fp32", checkpointing=self.checkpointing)
         return fsdp_account(self.shape, self.batch, self.tokens, recipe, self.sharding)
 
-    @property
+    @cached_property
     def time(self) -> Step:
         return step(self.job)
 

@@ -43,19 +43,9 @@ def draw(params: dict, width: int) -> dict:
     }
 
 
-def advice(params: dict) -> str:
-    """The lever worth trying now, with what it gives."""
-    return words.advice(Setting.of(params))
-
-
-def locked(params: dict, width: int) -> str:
-    """The cycles in 16 bits, and a mark for the time in FP8."""
-    return picture.locked(Setting.of(params), width)
-
-
-def slips(params: dict) -> list[tuple[float, str]]:
-    """Per cent that likely mistakes give."""
-    return words.slips(Setting.of(params))
+advice = Setting.asked(words.advice)
+locked = Setting.asked(picture.locked)
+slips = Setting.asked(words.slips)
 
 
 @kept

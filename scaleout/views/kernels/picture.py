@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,25 +25,15 @@ class Frame(svg.Sized):
     setting: Setting
     width: int
 
-    @property
-    def left(self) -> float:
-        return 132.0 if self.wide else 8.0
+    left = svg.either(132.0, 8.0)
 
     @property
     def right(self) -> float:
         return self.width - 8.0
 
-    @property
-    def pitch(self) -> float:
-        return 36.0 if self.wide else 38.0
-
-    @property
-    def high(self) -> float:
-        return 22.0 if self.wide else 15.0
-
-    @property
-    def top(self) -> float:
-        return 28.0 if self.wide else 36.0
+    pitch = svg.either(36.0, 38.0)
+    high = svg.either(22.0, 15.0)
+    top = svg.either(28.0, 36.0)
 
     def y(self, row: int) -> float:
         return self.top + row * self.pitch
@@ -68,16 +57,12 @@ class Frame(svg.Sized):
 
 
 def picture(setting: Setting, width: int) -> str:
-    return _figure(Frame(setting, width), _bars, _tile, _published, _mark)
+    return Frame(setting, width).figure(_label(setting), _bars, _tile, _published, _mark)
 
 
 def locked(setting: Setting, width: int) -> str:
     """The cycles in 16 bits; what FP8 makes of the tile is not in it."""
-    return _figure(Frame(setting, width), _bars, _before, _mark)
-
-
-def _figure(frame: Frame, *rows: Callable[[Frame], str]) -> str:
-    return svg.figure(frame.width, frame.height, "".join(row(frame) for row in rows), _label(frame.setting))
+    return Frame(setting, width).figure(_label(setting), _bars, _before, _mark)
 
 
 def _row_name(frame: Frame, y: float, name: str, aside: str = "") -> str:
@@ -101,19 +86,11 @@ def _bars(frame: Frame) -> str:
         parts.append(svg.rect(frame.left, y, long, frame.high, FILLS[unit], title=f"{unit}: {cycles:,.0f} cycles",
                               mark=f"bar {unit}"))  # fmt: skip
         if outline - long > 1:
-            parts.append(_outline(frame.left, y, outline, frame.high))
+            parts.append(svg.frame(frame.left, y, outline, frame.high, dash="3 3"))
         x = frame.left + max(long, outline) + 6
         parts.append(svg.text(x, y + frame.high - (6 if frame.wide else 3), f"{cycles:,.0f}", size=svg.SMALL,
                               bold=cycles == setting.clocks.longest, halo=True, mark=f"cycles {unit}"))  # fmt: skip
     return "".join(parts)
-
-
-def _outline(x: float, y: float, wide: float, high: float) -> str:
-    """A bar in 16 bits."""
-    return (
-        f'<rect x="{svg.num(x)}" y="{svg.num(y)}" width="{svg.num(wide)}" height="{svg.num(high)}" fill="none" '
-        f'stroke="{svg.colour("muted")}" stroke-dasharray="3 3"/>'
-    )
 
 
 def _tile(frame: Frame) -> str:
@@ -147,7 +124,7 @@ def _before(frame: Frame) -> str:
     """The tile in 16 bits, as an outline: what the guess is a part of."""
     y, long = frame.tile_y, frame.setting.wide.longest * frame.scale
     words = svg.text(frame.left, y + frame.high + 35, "outline: the time in 16 bits", size=svg.SMALL, fill="muted")
-    return _row_name(frame, y, "one tile in FP8") + _outline(frame.left, y, long, frame.high) + words
+    return _row_name(frame, y, "one tile in FP8") + svg.frame(frame.left, y, long, frame.high, dash="3 3") + words
 
 
 def _measured_x(frame: Frame) -> float | None:

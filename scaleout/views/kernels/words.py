@@ -25,11 +25,7 @@ def sentence(setting: Setting) -> str:
         ties = [unit for unit, cycles in clocks.by_unit.items() if cycles == clocks.longest]
         if len(ties) > 1:
             says = f"{' and '.join(ties).capitalize()} take equally long: {tile}."
-    return f"**{says}** At most {_tera(setting.flop_per_s)} TFLOP/s, {setting.share:.0%} of the peak."
-
-
-def _tera(rate: float) -> str:
-    return f"{rate / 1e12:,.0f}"
+    return f"**{says}** At most {setting.flop_per_s / 1e12:,.0f} TFLOP/s, {setting.share:.0%} of the peak."
 
 
 def law(setting: Setting) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from scaleout.draw.tank import Own, Ruler
-from scaleout.spec.transformer import Shape, total_parameters
 from scaleout.views import own
 from scaleout.words.amounts import amount
 
@@ -14,17 +13,10 @@ def measured(record: dict) -> dict:
     """Of a Record of labs/memory.py: bytes of each parameter at its update, its peak beside what was predicted, and
     words on model, recipe and device. ValueError, in one line, for any other file."""
     run = own.run(record, "memory", LAB)
-    tables = ("model", "measurement", "prediction", "recipe")
-    model, seen, predicted, recipe = (own.table(record, name, LAB) for name in tables)
-    try:
-        parameters = total_parameters(Shape(**model))
-        if parameters >= own.LARGEST:
-            raise ValueError(parameters)
-        parameter_bytes = own.amount(seen, "bytes at optimizer", LAB) / parameters
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"this Record of {LAB} has no sound model: run the lab again with --save") from None
+    seen, predicted, recipe = (own.table(record, name, LAB) for name in ("measurement", "prediction", "recipe"))
+    parameters = own.parameters(record, LAB)
     return run | {
-        "bytes_each": parameter_bytes,
+        "bytes_each": own.amount(seen, "bytes at optimizer", LAB) / parameters,
         "peak_bytes": own.amount(seen, "peak bytes", LAB),
         "parameters": parameters,
         "predicted_bytes": own.amount(predicted, "peak bytes", LAB),

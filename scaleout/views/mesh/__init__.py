@@ -77,9 +77,7 @@ def draw(params: dict, width: int) -> dict:
     }
 
 
-def advice(params: dict) -> str:
-    """The lever worth trying now, with what it gains."""
-    return levers.sentence(Setting.of(params))
+advice = Setting.asked(levers.sentence)
 
 
 def locked(params: dict, width: int) -> str:
@@ -88,9 +86,7 @@ def locked(params: dict, width: int) -> str:
     return picture.picture(setting.other(order="tp.pp.dp"), look, width, alive=False)
 
 
-def slips(params: dict) -> list[tuple[float, str]]:
-    """Milliseconds that likely mistakes give, of the opening setting."""
-    return words.slips(Setting.of(params))
+slips = Setting.asked(words.slips)
 
 
 def _chosen(params: dict) -> tuple[Setting, Look]:

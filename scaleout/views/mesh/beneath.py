@@ -34,7 +34,8 @@ def chips(frame: Frame, alive: bool = True) -> str:
     for item in setting.order.split("."):
         words = chip_words(setting, item)
         wide = max(58.0, svg.measure(words, svg.FONT, bold=True) + 22)
-        edge = "accent" if any(axis in setting.crossing for axis in _axes(item)) else "c4"
+        axes = ("dp", "cp") if item == "dp" else (item,)
+        edge = "accent" if any(axis in setting.crossing for axis in axes) else "c4"
         body = svg.frame(1, 1, wide - 2, CHIP - 2, edge, 2, fill="paper", rounded=CHIP / 2 - 1)
         body += svg.text(wide / 2, 18, words, anchor="middle", bold=True)
         if alive:
@@ -63,10 +64,6 @@ def cable_words(setting) -> str:
     if not axes:
         return "one node, no network"
     return f"between nodes: {' '.join(axes)}, {rate(setting, setting.crossing[0])} GB/s per GPU"
-
-
-def _axes(item: str) -> tuple[str, ...]:
-    return ("dp", "cp") if item == "dp" else (item,)
 
 
 # --- who sends what ---------------------------------------------------------------------------------------------------
@@ -216,8 +213,10 @@ def memory(frame: Frame) -> str:
     peak, usable = setting.account.peak, setting.usable
     unit = width / (1.03 * max(sum(peak.values()), usable))
     limit = x + usable * unit
-    parts = [svg.text(x, y - 4, fitting(_memory_words(setting), width), size=svg.SMALL)]
-    parts.append(svg.rect(x, y, usable * unit, high, "grid", opacity=0.45, title="usable memory"))
+    parts = [
+        svg.text(x, y - 4, fitting(_memory_words(setting), width), size=svg.SMALL),
+        svg.rect(x, y, usable * unit, high, "grid", opacity=0.45, title="usable memory"),
+    ]
     marks, end = bar((x, y, high, unit), sizes(BYTES, peak), amount, "held")
     return "".join([*parts, marks, hatch.beyond(limit, end, y, high, 3)])
 

@@ -111,8 +111,10 @@ def _standing(setting, look, width: int, alive: bool) -> tuple[str, tuple[str, .
             tiles.parts(ranks, index, part_maps[index], fill) for index, fill in enumerate(("c1", "c3")) if tiles.boxes
         )
         body += "".join(_name(frame, rank, faded) for rank in ranks)
-        tile_parts.append(tiles.frames(ranks, "grid" if faded else "muted"))
-        tile_parts.append(f'<g opacity="{mesh_nodes.FADED if faded else 1}">{body}</g>')
+        tile_parts += [
+            tiles.frames(ranks, "grid" if faded else "muted"),
+            f'<g opacity="{mesh_nodes.FADED if faded else 1}">{body}</g>',
+        ]
     if look.look != "all" and look.rank in tiles.places:
         tile_parts.append(mesh_nodes.ring(*tiles.places[look.rank], tiles.width, tiles.height, mark="lit"))
     return panels, ("".join(tile_parts), _node_names(frame), _buttons(frame) if alive else "")

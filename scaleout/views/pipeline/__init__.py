@@ -53,11 +53,7 @@ def draw(params: dict, width: int, run: dict | None = None) -> dict:
 
 
 measured = record.measured
-
-
-def advice(params: dict) -> str:
-    """The lever worth trying now, with what it gives."""
-    return levers.advice(Setting.of(params))
+advice = Setting.asked(levers.advice)
 
 
 def locked(params: dict, width: int) -> str:

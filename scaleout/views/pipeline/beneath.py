@@ -49,10 +49,10 @@ def sorted_time(frame: Frame, values: dict, counted: bool = True) -> str:
         ]
     wait = values["slots"] - busy
     if wait > 0.005:
-        parts.append(
-            svg.rect(rows.at(busy), y, wait * rows.scale, tall, "accent", opacity=hatch.PALE, mark="idle-ground")
-        )
-        parts.append(hatch.hatched(rows.at(busy), y, wait * rows.scale, tall, "accent", "idle"))
+        parts += [
+            svg.rect(rows.at(busy), y, wait * rows.scale, tall, "accent", opacity=hatch.PALE, mark="idle-ground"),
+            hatch.hatched(rows.at(busy), y, wait * rows.scale, tall, "accent", "idle"),
+        ]
     return "".join([*parts, *_sorted_words(frame, wait, values["slots"], counted)])
 
 

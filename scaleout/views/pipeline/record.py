@@ -16,9 +16,7 @@ NAMES = {schedule.label: name for name, schedule in SCHEDULES.items()}
 def measured(record: dict) -> dict:
     """{"ranks", "device", "micro_batches", "steps": [[schedule, v, way, hop, slots, predicted slots], ...]} of a
     Record; ValueError, in one line, for any other file."""
-    run = own.run(record, "pipeline", LAB)
-    if run["ranks"] == 1:
-        raise ValueError("this Record is from one process, which is no pipeline: use one from two or more")
+    run = own.group(record, "pipeline", LAB)
     seen, predicted, recipe = (own.table(record, name, LAB) for name in ("measurement", "prediction", "recipe"))
     micro_batches = own.amount(recipe, "micro_batches", LAB)
     hop = own.amount(recipe, "hop ms", LAB) if recipe.get("hop ms") else 0.0

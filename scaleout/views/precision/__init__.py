@@ -53,14 +53,8 @@ def advice(params: dict) -> str:
     return lever.sentence(levers.advice(Setting.of(params)), words.BEST)
 
 
-def locked(params: dict, width: int) -> str:
-    """The gradients, and the format's normal numbers."""
-    return picture.locked(Setting.of(params), width)
-
-
-def slips(params: dict) -> list[tuple[float, str]]:
-    """Per cent that likely mistakes give."""
-    return words.slips(Setting.of(params))
+locked = Setting.asked(picture.locked)
+slips = Setting.asked(words.slips)
 
 
 def _levers(s: Setting) -> dict:

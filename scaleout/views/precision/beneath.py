@@ -32,8 +32,7 @@ def parts(axes: Axes, alive: bool = True) -> str:
     left, right = axes.ruler.left - 1, axes.ruler.right + 1
     pitch = (right - left) / (len(PARTS) + 1)
     pieces = [svg.text(axes.ruler.left, top - 8, fitting(ways, axes.width - 8), fill="muted", size=svg.SMALL)]
-    for i, part in enumerate((*PARTS, HEADS[s.kind])):
-        pieces.append(_cell(axes, part, left + i * pitch, top, pitch, alive))
+    pieces += [_cell(axes, part, left + i * pitch, top, pitch, alive) for i, part in enumerate((*PARTS, HEADS[s.kind]))]
     for i in range(4):
         x = left + (3 * i + 1.5) * pitch
         pieces.append(svg.text(x, foot, f"block {i + 1}", anchor="middle", fill="muted", size=svg.SMALLEST))
@@ -103,8 +102,10 @@ def course(axes: Axes) -> str:
         svg.text(axes.ruler.left, top - 8, fitting(_course_words(s), axes.width - 8), fill="muted", size=svg.SMALL)
     ]
     for n in range(math.ceil(lo), math.floor(hi) + 1, interval):
-        parts.append(svg.line(left, y(n), axes.ruler.right, y(n)))
-        parts.append(raised(svg.text(left - 5, y(n) + 5, two(n), anchor="end", fill="muted", size=svg.SMALLEST)))
+        parts += [
+            svg.line(left, y(n), axes.ruler.right, y(n)),
+            raised(svg.text(left - 5, y(n) + 5, two(n), anchor="end", fill="muted", size=svg.SMALLEST)),
+        ]
     stairs = "".join(
         f"L{svg.num(pitch * i)} {svg.num(y(step) - top)}L{svg.num(pitch * (i + 1))} {svg.num(y(step) - top)}"
         for i, step in enumerate(scales)
@@ -113,13 +114,12 @@ def course(axes: Axes) -> str:
         f'<path d="M{stairs[1:]}" fill="none" stroke="{svg.colour("ink")}" stroke-width="2" stroke-linejoin="round"/>'
     )
     bear = " ".join(f"{svg.num(left + pitch * (i + 0.5))},{svg.num(y(step))}" for i, step in enumerate(bears))
-    parts.append(
-        f'<polyline points="{bear}" fill="none" stroke="{svg.colour("c6")}" stroke-width="1.5" stroke-dasharray="2 2"/>'
-    )
-    parts.append(
+    parts += [
+        f'<polyline points="{bear}" fill="none" stroke="{svg.colour("c6")}" stroke-width="1.5" '
+        'stroke-dasharray="2 2"/>',
         f'<svg x="{svg.num(left)}" y="{svg.num(top)}" width="{svg.num(pitch * s.step - 1)}" '
-        f'height="{svg.num(foot - top + 2)}" data-mark="so far">{line}</svg>'
-    )
+        f'height="{svg.num(foot - top + 2)}" data-mark="so far">{line}</svg>',
+    ]
     parts += [_cross(left + pitch * (i + 0.5), y(scales[i])) for i in range(s.step) if s.course[i].skipped]
     fill = "accent" if s.current.skipped else "ink"
     parts.append(svg.circle(left + pitch * (s.step - 0.5), y(scales[s.step - 1]), 4, fill, mark="now"))
@@ -176,8 +176,8 @@ def shares(axes: Axes, alive: bool = True) -> str:
         words = fitting(ways, pitch - 14, svg.SMALLEST)
         pieces.append(svg.rect(left, y + high + 8, 8, 8, fill, opacity=strong))
         figure = percent(share, brief=True) if alive else "?"
-        pieces.append(
-            svg.text(left + 12, y + high + 17, figure, bold=True, size=15 if axes.wide else 14, mark=f"figure {name}")
-        )
-        pieces.append(svg.text(left + 12, y + high + 31, words, fill="muted", size=svg.SMALLEST))
+        pieces += [
+            svg.text(left + 12, y + high + 17, figure, bold=True, size=15 if axes.wide else 14, mark=f"figure {name}"),
+            svg.text(left + 12, y + high + 31, words, fill="muted", size=svg.SMALLEST),
+        ]
     return "".join(pieces)

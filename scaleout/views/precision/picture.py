@@ -26,8 +26,12 @@ def picture(setting: Setting, width: int) -> str:
     if setting.shares:
         body += [windows.named(axes), windows.rows(axes), windows.keys(axes)]
     else:
-        body += [_strips(axes), _ends(axes), _marks(axes)]
-        body += [beneath.course(axes) if setting.searches else beneath.parts(axes)]
+        body += [
+            _strips(axes),
+            _ends(axes),
+            _marks(axes),
+            beneath.course(axes) if setting.searches else beneath.parts(axes),
+        ]
     body += [beneath.shares(axes), mark(axes)]
     label = (
         f"Gradients of {spoken(setting.recorded)}, one bar per power of two, above a strip for {setting.format}: as "
@@ -191,8 +195,8 @@ def _marks(axes: Axes) -> str:
         x, fill = ruler.x(size), "accent" if overflowing else "ink"
         half = svg.measure(words, svg.SMALLEST) / 2
         middle = min(max(x, ruler.left + half), ruler.right - half)
-        parts.append(svg.line(x, foot - high + 3, x, foot, fill, 2 if overflowing else 1.5, mark=f"largest {name}"))
-        parts.append(
+        parts += [
+            svg.line(x, foot - high + 3, x, foot, fill, 2 if overflowing else 1.5, mark=f"largest {name}"),
             svg.text(
                 middle,
                 foot - high,
@@ -203,8 +207,8 @@ def _marks(axes: Axes) -> str:
                 size=svg.SMALLEST,
                 halo=True,
                 mark=f"largest words {name}",
-            )
-        )
+            ),
+        ]
     return "".join(parts)
 
 
@@ -232,8 +236,10 @@ def _strips(axes: Axes) -> str:
     parts = [svg.text(ruler.left, top - 8, words, fill="muted", size=svg.SMALL)]
     ghosts = [name for name in SHOWN if name != s.format]
     parts += [outline(strip(ruler, FORMATS[name], foot, bit), "", 0, "muted", 1, "3 3") for name in ghosts]
-    parts.append(outline(strip(ruler, s.f, foot, bit), "compute", 0.3, "ink", 1.5, mark="strip"))
-    parts.append(svg.line(ruler.left, foot + 0.5, ruler.right, foot + 0.5, "muted"))
+    parts += [
+        outline(strip(ruler, s.f, foot, bit), "compute", 0.3, "ink", 1.5, mark="strip"),
+        svg.line(ruler.left, foot + 0.5, ruler.right, foot + 0.5, "muted"),
+    ]
     clear = Clear(ruler.left, ruler.right, foot + 1)
     clear.take(ruler.left, ruler.left + svg.measure(words, svg.SMALL), top - 8, svg.SMALL)
     x, y = _point(axes, parts, clear)
@@ -243,12 +249,12 @@ def _strips(axes: Axes) -> str:
         for rise in (16, -6, -21, 30, -36)
         for side, anchor in ((1, "start"), (-1, "end"))
     ]
-    parts.append(clear.words(words, word_places, mark="middle words"))
-    parts.append(
+    parts += [
+        clear.words(words, word_places, mark="middle words"),
         clear.words(
             f"{s.format}: {s.f.digits} bits", _name(axes, s.format), bold=True, size=svg.FONT, mark="strip words"
-        )
-    )
+        ),
+    ]
     parts += [clear.words(name, _name(axes, name, True)) for name in ghosts]
     return "".join(parts)
 
@@ -257,9 +263,11 @@ def _point(axes: Axes, parts: list[str], clear: Clear) -> tuple[float, float]:
     """The middle gradient: beneath its bar, and a point on the strip; where that is."""
     s, ruler, (top, foot) = axes.setting, axes.ruler, axes.places.strip
     x, y = ruler.x(s.middle + 0.5), foot - s.kept_bits * axes.bit
-    parts.append(svg.line(x, axes.places.bars[1], x, axes.places.bars[1] + 5, "ink", 3, mark="middle tick"))
-    parts.append(svg.line(x, top - 3, x, y, "ink", 1, "2 3", mark="middle line"))
-    parts.append(svg.circle(x, y, 4.5, "c6", "ink", mark="middle"))
+    parts += [
+        svg.line(x, axes.places.bars[1], x, axes.places.bars[1] + 5, "ink", 3, mark="middle tick"),
+        svg.line(x, top - 3, x, y, "ink", 1, "2 3", mark="middle line"),
+        svg.circle(x, y, 4.5, "c6", "ink", mark="middle"),
+    ]
     clear.take(x - 6, x + 6, y + 4, 12)
     return x, y
 

@@ -29,8 +29,10 @@ def rows(axes: Axes) -> str:
         ends = [
             ruler.x(octave + end) for end in (f.lowest_octave - f.mantissa - 1, f.lowest_octave, math.log2(f.largest))
         ]
-        parts.append(svg.rect(ends[0], y, ends[1] - ends[0], pitch - 2, "compute", opacity=0.14, mark=f"few {row}"))
-        parts.append(svg.rect(ends[1], y, ends[2] - ends[1], pitch - 2, "compute", opacity=0.34, mark=f"window {row}"))
+        parts += [
+            svg.rect(ends[0], y, ends[1] - ends[0], pitch - 2, "compute", opacity=0.14, mark=f"few {row}"),
+            svg.rect(ends[1], y, ends[2] - ends[1], pitch - 2, "compute", opacity=0.34, mark=f"window {row}"),
+        ]
         high = f"{svg.num(y + 1)}v{svg.num(pitch - 4)}"
         edge = octave + math.log2(f.largest + math.ldexp(0.5, f.highest_octave - f.mantissa)) + 1e-9
         for size in numbers(s, largest, row):
@@ -40,9 +42,11 @@ def rows(axes: Axes) -> str:
         strokes["accent" if largest > edge else "ink"].append(
             f"M{svg.num(ruler.at(largest))} {svg.num(y - 1)}v{svg.num(pitch)}"
         )
-    for fill, paths in strokes.items():
-        if paths:
-            parts.append(f'<path d="{"".join(paths)}" stroke="{svg.colour(fill)}" stroke-width="1.8" fill="none"/>')
+    parts += [
+        f'<path d="{"".join(paths)}" stroke="{svg.colour(fill)}" stroke-width="1.8" fill="none"/>'
+        for fill, paths in strokes.items()
+        if paths
+    ]
     return "".join(parts)
 
 

@@ -46,9 +46,7 @@ def draw(params: dict, width: int) -> dict:
     }
 
 
-def advice(params: dict) -> str:
-    """The lever worth trying now, and its result."""
-    return levers.sentence(Setting.of(params))
+advice = Setting.asked(levers.sentence)
 
 
 def locked(params: dict, width: int) -> str:

@@ -27,8 +27,10 @@ def memory(axes, setting) -> str:
     usable, full_peak = case.usable, setting.other(dropped=0).peak
     scale = (right - left) / (1.02 * max(full_peak, usable))
     limit, x = left + usable * scale, left
-    parts = [svg.text(words, y - 7, fitting(_memory_words(setting), right - words), size=svg.SMALL)]
-    parts.append(svg.rect(left, y, usable * scale, high, "grid", opacity=0.45, title="usable memory"))
+    parts = [
+        svg.text(words, y - 7, fitting(_memory_words(setting), right - words), size=svg.SMALL),
+        svg.rect(left, y, usable * scale, high, "grid", opacity=0.45, title="usable memory"),
+    ]
     named: list[str] = []
     kinds = sizes(BYTES, setting.peak_kinds)
     kinds[ACTIVATIONS] = kinds.pop(ACTIVATIONS)  # last, beside what was freed of them

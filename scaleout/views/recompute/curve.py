@@ -24,12 +24,13 @@ def shares(axes: Axes) -> str:
     broken = len(scale) > 2
     for share in [0, 0.1, 0.2, 0.3, 0.4, 1.0] if broken else svg.ticks(scale[-1][0]):
         y = axes.y(share)
-        parts.append(svg.line(places.left, y, axes.right, y))
-        parts.append(svg.text(places.left - 5, y + 4, f"{100 * share:.0f}", anchor="end", fill="muted", size=svg.SMALL))
+        parts += [
+            svg.line(places.left, y, axes.right, y),
+            svg.text(places.left - 5, y + 4, f"{100 * share:.0f}", anchor="end", fill="muted", size=svg.SMALL),
+        ]
     if broken:
         y = axes.low - (scale[1][1] + scale[2][1]) / 2
-        for dy in (2, -3):
-            parts.append(svg.line(places.left - 12, y + dy + 3, places.left - 4, y + dy - 2, "muted", 1.2))
+        parts += [svg.line(places.left - 12, y + dy + 3, places.left - 4, y + dy - 2, "muted", 1.2) for dy in (2, -3)]
     size, name = unit(axes.bytes, 10**9)
     marks = svg.ticks(axes.bytes / size, 6 if axes.width == svg.WIDE else 4)
     last = f"{name} freed per block"

@@ -79,8 +79,10 @@ def _prices(axes: Axes) -> str:
     parts = []
     for value in svg.ticks(axes.dearest, 5):
         y = axes.base - axes.places.tiles[1] * value / axes.dearest
-        parts.append(svg.line(axes.places.left, y, axes.right, y))
-        parts.append(svg.text(axes.places.left - 5, y + 4, short(value), anchor="end", fill="muted", size=svg.SMALL))
+        parts += [
+            svg.line(axes.places.left, y, axes.right, y),
+            svg.text(axes.places.left - 5, y + 4, short(value), anchor="end", fill="muted", size=svg.SMALL),
+        ]
     return "".join(parts)
 
 

@@ -56,9 +56,7 @@ def draw(params: dict, width: int, run: dict | None = None) -> dict:
     }
 
 
-def advice(params: dict) -> str:
-    """The lever worth trying now."""
-    return levers.sentence(Setting.of(params))
+advice = Setting.asked(levers.sentence)
 
 
 def _levers(setting: Setting) -> dict:
@@ -77,11 +75,7 @@ def _overlaps(setting: Setting) -> bool:
 
 
 measured = record.measured
-
-
-def locked(params: dict, width: int) -> str:
-    """The block and its cut, without a collective, a byte sent or a second."""
-    return picture.locked(Setting.of(params), width)
+locked = Setting.asked(picture.locked)
 
 
 def slips(params: dict) -> list[tuple[float, str]]:

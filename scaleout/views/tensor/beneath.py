@@ -90,8 +90,10 @@ def _ticks(end: int, scale: float, y: float, width: int) -> list[str]:
     for value in range(0, end + 1, step):
         x = LEFT + value * scale
         anchor = "start" if value == 0 else "end" if x > width - 12 else "middle"
-        parts.append(svg.line(x, y + 2, x, y + 5))
-        parts.append(svg.text(x, y + 16, str(value), anchor=anchor, fill="muted", size=svg.SMALLEST))
+        parts += [
+            svg.line(x, y + 2, x, y + 5),
+            svg.text(x, y + 16, str(value), anchor=anchor, fill="muted", size=svg.SMALLEST),
+        ]
     return parts
 
 

@@ -16,9 +16,7 @@ def measured(record: dict) -> dict:
     """{"ranks", "device", "hosts", "waits", "waits_sequence", "kept"} of a Record: shares of a step in messages that
     nothing hides, without and with sequence parallelism (None where that did not run), and bytes kept by those that
     were predicted (None in 16 bits). ValueError, in one line, for any other file."""
-    run = own.run(record, "tensor", LAB)
-    if run["ranks"] == 1:
-        raise ValueError("this Record is of one process, which communicates nothing: use one of two or more")
+    run = own.group(record, "tensor", LAB)
     seen, predicted = own.table(record, "measurement", LAB), own.table(record, "prediction", LAB)
     hosts = record.get("nodes")
     run["hosts"] = hosts if checks.is_whole(hosts) and 1 <= hosts <= run["ranks"] else 1
@@ -33,9 +31,7 @@ def measured(record: dict) -> dict:
 
 
 def _share(seen: dict, way: str) -> float:
-    seconds, waits = (own.amount(seen, f"{name}seconds per step, {way}", LAB) for name in ("", "exposed "))
-    if waits >= seconds:
-        raise ValueError("this Record has more exposed seconds than its step: run the lab again with --save")
+    seconds, waits = own.exposed(seen, way, LAB)
     return waits / seconds
 
 

@@ -54,11 +54,7 @@ def draw(params: dict, width: int, run: dict | None = None) -> dict:
 
 
 measured = record.measured
-
-
-def advice(params: dict) -> str:
-    """The change worth trying now, with its effect."""
-    return levers.sentence(Setting.of(params))
+advice = Setting.asked(levers.sentence)
 
 
 def locked(params: dict, width: int) -> str:
@@ -66,9 +62,7 @@ def locked(params: dict, width: int) -> str:
     return picture.locked(Setting.of(params).other(stage=0), width)
 
 
-def slips(params: dict) -> list[tuple[float, str]]:
-    """Counts that likely mistakes give, of the opening setting."""
-    return words.slips(Setting.of(params))
+slips = Setting.asked(words.slips)
 
 
 def _levers(setting: Setting) -> dict:

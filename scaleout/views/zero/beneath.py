@@ -68,9 +68,9 @@ def memory(
     pieces = [
         svg.text(
             band.words, band.y - 6, fitting(_memory_words(held_bytes, usable, activations), band.room), size=svg.SMALL
-        )
+        ),
+        svg.rect(band.x, band.y, usable * scale, band.height, "grid", opacity=0.45, title="usable memory"),
     ]
-    pieces.append(svg.rect(band.x, band.y, usable * scale, band.height, "grid", opacity=0.45, title="usable memory"))
     marks, end = bar((band.x, band.y, band.height, scale), parts, gigabytes, "held")
     return "".join(
         [*pieces, marks, hatch.beyond(limit, end, band.y, band.height), *_marks(band, scale, stages, chosen)]
@@ -118,8 +118,8 @@ def _marks(band: Band, scale: float, stages: Sequence[float], chosen: int) -> li
         wide = svg.measure(words, svg.SMALLEST, bold=True)
         left = max(free, mark_x - wide / 2)
         free = left + wide + 4
-        parts.append(svg.line(mark_x, low, mark_x, low + 3, "ink" if mine else "muted", 2 if mine else 1))
-        parts.append(
+        parts += [
+            svg.line(mark_x, low, mark_x, low + 3, "ink" if mine else "muted", 2 if mine else 1),
             svg.text(
                 left + wide / 2,
                 low + 13,
@@ -128,8 +128,8 @@ def _marks(band: Band, scale: float, stages: Sequence[float], chosen: int) -> li
                 bold=mine,
                 fill="ink" if mine else "muted",
                 size=svg.SMALLEST,
-            )
-        )
+            ),
+        ]
     return parts
 
 
@@ -155,18 +155,20 @@ def wire(band: Band, cells: Sequence[Cell], piece: float, stage: int, run: float
     guess, which has the line below to itself. piece: bytes of N. run: the volume of a reader's own run."""
     end = max(AXIS, ceil(sum(cell.pieces for cell in cells)) + 0.2)
     scale, low = band.width / end, band.y + band.height
-    parts = [svg.text(band.words, band.y - 20, fitting(_wire_words(cells, piece), band.room), size=svg.SMALL)]
-    parts.append(
+    parts = [
+        svg.text(band.words, band.y - 20, fitting(_wire_words(cells, piece), band.room), size=svg.SMALL),
         svg.text(
             band.x - 7, band.y + band.height / 2 + 4, f"stage {stage}", anchor="end", fill="muted", size=svg.SMALLEST
-        )
-    )
-    parts.append(svg.line(band.x, band.y - 1, band.x + band.width, band.y - 1))
+        ),
+        svg.line(band.x, band.y - 1, band.x + band.width, band.y - 1),
+    ]
     step = next(step_size for step_size in (1, 2, 5, 10, 20) if end / step_size <= 8)
     for value in range(0, int(end) + 1, step):
         cell_x = band.x + value * scale
-        parts.append(svg.line(cell_x, band.y - 4, cell_x, band.y - 1))
-        parts.append(svg.text(cell_x, band.y - 6, str(value), anchor="middle", fill="muted", size=svg.SMALLEST))
+        parts += [
+            svg.line(cell_x, band.y - 4, cell_x, band.y - 1),
+            svg.text(cell_x, band.y - 6, str(value), anchor="middle", fill="muted", size=svg.SMALLEST),
+        ]
     cell_x = band.x
     for i, cell in enumerate(cells):
         parts += _cell(cell, i, cell_x, cell.pieces * scale, band)
@@ -192,8 +194,10 @@ def _wire_words(cells: Sequence[Cell], piece: float) -> list[str]:
 def _cell(cell: Cell, i: int, x: float, wide: float, band: Band) -> list[str]:
     long = max(0.0, wide - 1.5)
     full = long * cell.sent / cell.pieces
-    parts = [svg.rect(x, band.y, long, band.height, "c4", opacity=0.2, title=cell.words[0])]
-    parts.append(svg.rect(x, band.y, full, band.height, "c4", opacity=0.38, title=cell.words[0], mark=f"cell {i}"))
+    parts = [
+        svg.rect(x, band.y, long, band.height, "c4", opacity=0.2, title=cell.words[0]),
+        svg.rect(x, band.y, full, band.height, "c4", opacity=0.38, title=cell.words[0], mark=f"cell {i}"),
+    ]
     words = fitting(cell.words, long - 4, svg.SMALLEST)
     if words:
         parts.append(svg.text(x + long / 2, band.y + band.height / 2 + 4, words, anchor="middle", size=svg.SMALLEST))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
-from scaleout.spec.transformer import Shape, total_parameters
 from scaleout.views import own
 
 LAB = "labs/zero.py"
@@ -17,13 +14,11 @@ SENT, HELD_KINDS = "bytes sent per step", ("weights", "gradients", "momentum", "
 def measured(record: dict) -> dict:
     """{"ranks", "device", "passes", "stages": {a key of NAMES: [pieces sent in a step, bytes held of a parameter]}} of
     a Record; ValueError, in one line, for any other file."""
-    run = own.run(record, "zero", LAB)
-    if run["ranks"] == 1:
-        raise ValueError("this Record is of one process, which communicates nothing: use one of two or more")
+    run = own.group(record, "zero", LAB)
     seen, recipe = own.table(record, "measurement", LAB), own.table(record, "recipe", LAB)
     if recipe.get("optimizer") != "adamw":
         raise ValueError(f"this Record of {LAB} is of another optimizer: use one with AdamW")
-    parameters = _parameters(own.table(record, "model", LAB))
+    parameters = own.parameters(record, LAB)
     piece = FP32 * parameters * (run["ranks"] - 1) / run["ranks"]
     stages = {}
     for key, name in NAMES.items():
@@ -33,15 +28,6 @@ def measured(record: dict) -> dict:
     if not stages:
         raise ValueError(f"this Record of {LAB} has no bytes sent by any stage: run the lab again with --save")
     return run | {"passes": own.amount(recipe, "accumulation", LAB), "stages": stages}
-
-
-def _parameters(model: dict) -> int:
-    """Of the shape that a Record tells. ValueError for one that no model can have."""
-    known = {field.name for field in fields(Shape)}
-    try:
-        return total_parameters(Shape(**{name: value for name, value in model.items() if name in known}))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"this Record of {LAB} has no sound model: {str(error).splitlines()[0][:80]}") from None
 
 
 def matching_stage(run: dict | None, setting) -> list | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import time
-import warnings
 
 import torch
 import torch.distributed as dist
@@ -18,7 +17,6 @@ from scaleout.exercises.fsdp.ranks.step import (
     OVERHEAD,
     PATIENCE_SECONDS,
     SIZES,
-    Fault,
     Wrong,
     check_whole,
     cut,
@@ -27,7 +25,7 @@ from scaleout.exercises.fsdp.ranks.step import (
 from scaleout.exercises.ranks.check import LOST, Check, wrong
 from scaleout.exercises.ranks.count import counted
 from scaleout.exercises.ranks.guard import line
-from scaleout.exercises.ranks.sure import all_right
+from scaleout.exercises.ranks.sure import Fault, all_right
 
 STORES: list[dist.Store] = []
 
@@ -114,7 +112,6 @@ def meeting(rank: int) -> dist.Store:
 
 def rank_report(function, rank: int, world: int) -> Verdict | None:
     """A forward on this rank: what is wrong with it, or None."""
-    warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
     shards = [cut(weights(unit), rank, world) for unit in range(len(SIZES))]
     calls, store = counted(), meeting(rank)
     watch = Watch(rank, world, calls, store)

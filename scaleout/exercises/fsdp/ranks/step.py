@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import time
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -17,16 +16,13 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, wrong
 from scaleout.exercises.ranks.count import counted
-from scaleout.exercises.ranks.sure import all_right
+from scaleout.exercises.ranks.sure import Fault, all_right
 
 SIZES = (600, 351, 1000, 451)  # elements of the units: two of them need padding
 ROOM = 4 * max(SIZES)  # bytes of the largest unit: what a buffer needs that holds one unit after the other
 OVERHEAD = 1000  # bytes of a message beside its tensor, as for the wrapping of an object
 CLOSE = 1e-5  # of numbers of about 1 in fp32; in bf16 they would be off by 1e-2
 PATIENCE_SECONDS = 2.0  # for a whole unit to be freed
-
-
-Fault = tuple[str, str] | None  # (slip, words)
 
 
 class Wrong(Exception):
@@ -172,7 +168,6 @@ def check_whole(phase: str, unit: Any, tensor: object) -> None:
 
 def rank_report(function, rank: int, world: int) -> Verdict | None:
     """One step on this rank: what is wrong with it, or None."""
-    warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
     shards = [cut(weights(unit), rank, world) for unit in range(len(SIZES))]
     calls = counted()
     watch = Watch(rank, calls)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import torch
@@ -78,7 +77,6 @@ def arguments(case: Case, rank: int) -> tuple[torch.Tensor, int, torch.Tensor, t
 
 def rank_report(function, rank: int, world: int) -> Verdict | list[list[str]]:
     """What this rank found in each case, or what is wrong with an answer of its own."""
-    warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
     answers = []
     for case in CASES:
         axes = function(*arguments(case, rank))

@@ -6,7 +6,6 @@ choice for an axis: nothing, a sum or a mean.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -95,7 +94,6 @@ def explain(error: Exception) -> Verdict | None:
 
 def rank_report(function, rank: int, world: int) -> Verdict | list[Seen]:
     """All meshes on this rank: what was seen of each gradient, or what is wrong whatever else it does."""
-    warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
     seen = []
     for sizes in SIZES:
         gradients = {kind: began(kind, rank) for kind in RIGHT}

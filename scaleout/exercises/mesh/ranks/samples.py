@@ -10,14 +10,12 @@ import torch
 
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, wrong
-from scaleout.exercises.ranks.sure import TELLING
+from scaleout.exercises.ranks.sure import TELLING, Fault
 from scaleout.spec.mesh import Grid
 
 AXES = ("pp", "dp", "tp")
 SIZES = ((1, 2, 2), (2, 2, 1), (1, 4, 1), (2, 1, 2))
 COUNT, EPOCHS = 24, 3
-
-Fault = tuple[str, str] | None  # (slip, words)
 # The cause of what is to be seen.
 REASONS = {
     "order-apart": ": their permutations differ, because each rank shuffles with its own seed",

@@ -13,7 +13,7 @@ import torch
 from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, wrong
 from scaleout.exercises.ranks.held import held_bytes, tensors
-from scaleout.exercises.ranks.sure import TELLING, all_right
+from scaleout.exercises.ranks.sure import TELLING, Fault, all_right
 
 SIZE, STEPS, LR = 2048, 60, 5e-5  # a weight above 0.25 moves by 5e-4 at least in bf16
 BETAS, EPS, DECAY = (0.9, 0.95), 1e-8, 0.5
@@ -21,8 +21,6 @@ LOOKS = (51, 54, 57, STEPS)  # steps after which the weights are compared: late,
 BORDER = 3  # weights that may lie so near the border of two bf16 numbers that the order of a sum decides
 STATE_BYTES = 12  # bytes of state a parameter
 SLACK = 64  # bytes beside, for a step kept as a tensor
-
-Fault = tuple[str, str] | None  # (slip, words)
 
 
 def weights(rank: int) -> torch.Tensor:

@@ -6,7 +6,6 @@ Eight steps; after each of them weights and scaler are looked at on every rank, 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -80,7 +79,6 @@ def updated_scaler(scaler: dict, bad: bool) -> dict:
 def rank_report(function, rank: int, world: int) -> Verdict | list[Seen]:
     """Eight steps on this rank: what was seen in each, or what is wrong whatever else it does. Each begins where a
     right one has ended, so that all ranks go on alike."""
-    warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
     w, scaler = weights(rank), {"scale": SCALE, "good": 0, "interval": INTERVAL}
     seen = []
     for step in STEPS:

@@ -6,7 +6,6 @@ A rank's shards are cut from gradients that every rank makes; some of them are e
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -61,7 +60,6 @@ def norm(parts: list[torch.Tensor]) -> float:
 def rank_report(function, rank: int, world: int) -> Verdict | list[Seen]:
     """What was seen of every case on this rank, or what is wrong in any case. All cases run, because the other ranks
     call too."""
-    warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
     seen = [_case(function, case, rank, world) for case in CASES]
     verdicts = [report for report in seen if isinstance(report, Verdict)]
     reports = [report for report in seen if isinstance(report, Seen)]

@@ -6,7 +6,6 @@ reference is torch's AdamW on the mean gradient.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 
 import torch
@@ -15,7 +14,7 @@ from scaleout.exercises.engine import Verdict
 from scaleout.exercises.ranks.check import Check, wrong
 from scaleout.exercises.ranks.count import counted
 from scaleout.exercises.ranks.held import held_bytes
-from scaleout.exercises.ranks.sure import all_right
+from scaleout.exercises.ranks.sure import Fault, all_right
 
 SIZE, STEPS, LR = 1511, 4, 0.1  # no number of ranks divides the weights
 BETAS, EPS, DECAY = (0.9, 0.95), 1e-3, 0.1
@@ -23,8 +22,6 @@ SCALE = 0.01  # of the gradients: small enough beside EPS that a sum does not pa
 CLOSE = 1e-5  # of weights of about 1, in fp32
 OVERHEAD = 1000  # bytes that a rank may send to each other one beside the two pieces, as for the wrapping of objects
 PARTS_LIMIT = 4  # parts that a state may hold: two moments, and copies of weights and gradient
-
-Fault = tuple[str, str] | None  # (slip, words)
 Update = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, int], torch.Tensor]
 
 
@@ -79,7 +76,6 @@ def reference(world: int) -> torch.Tensor:
 
 def rank_report(function, rank: int, world: int) -> Verdict | None:
     """Four steps on this rank: what is wrong with them, or None."""
-    warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives; any name is right here
     w, rows = weights(), []
     state: dict = {}
     for step in range(1, STEPS + 1):
