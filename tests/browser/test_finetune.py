@@ -133,6 +133,9 @@ def test_one_tab_is_shown_at_a_time_by_keyboard_and_by_a_link(page, site):
     assert shown(page) == ["live-finetune"]
     driver.stands(page, "finetune", {"gpus": 8})
     page.set_viewport_size(driver.NARROW)
+    page.goto(f"{site}/index.html")
+    page.goto(f"{address}#live-finetune?gpus=4")
+    page.locator("#live-finetune .live-narrow svg[aria-label*='on 4 RTX 4090']").wait_for()  # a link on a phone
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.set_viewport_size(driver.WIDE)
 

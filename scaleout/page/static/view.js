@@ -293,7 +293,7 @@ export class View {
     }
     if (!result.error && !result.failed) this.set(params);
     if (this.data.spec.controls.some(({ name, more }) => more && name in given)) this.fold.open = true;
-    this.paint(result, shape);
+    this.paint(result, shape), this.fit(); // a phone's page had not yet been laid out
     if (!result.error && !result.failed) await this.rest.after();
   }
 }
