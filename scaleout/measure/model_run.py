@@ -108,13 +108,11 @@ class Run:
         s, o = self.s, self.o = lab.s, lab.o
         torch.manual_seed(o.seed)
         model = made(o, device)
-        self.replicas = None
         if o.shard:
             shard.shard(s, model, o.sharding(s.world))
             shard.assert_built(s, model, o.shape, o.sharding(s.world))
         self.training = Training.of(model, o.recipe, device, o.lr)
-        if not o.shard:
-            self.replicas = Replicas(s, model, o.via)
+        self.replicas = None if o.shard else Replicas(s, model, o.via)
         if self.replicas and self.replicas.accelerator is not None:
             self.training.optimizer = self.replicas.accelerator.prepare(self.training.optimizer)
         self.training.warm_up()
