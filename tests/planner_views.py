@@ -6,10 +6,11 @@ from pathlib import Path
 from scaleout import views
 from scaleout.draw import svg
 from scaleout.spec.devices import DEVICES
-from scaleout.spec.frameworks import RUNS
+from scaleout.spec.frameworks import RUNS, trained
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
+from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS
 from scaleout.timing.search import search
@@ -24,7 +25,8 @@ def job_of(shape="llama-3-70b", gpus=512, program="megatron", device="h100-sxm",
     """What a setting of the view trains, by no layout of its own."""
     shape = PRESETS[shape] if isinstance(shape, str) else shape
     nodes, context = cluster(-(-gpus // 8), min(8, gpus)), RUNS[program].context
-    return Job(shape, seq, DEVICES[device], nodes, 1, Layout(dp=gpus), program=PROGRAMS[program], context=context)
+    recipe = trained(PROGRAMS[program], Layout(dp=gpus), Recipe("bf16-master", main_gradients="instead"))
+    return Job(shape, seq, DEVICES[device], nodes, 1, Layout(dp=gpus), recipe, PROGRAMS[program], context=context)
 
 
 @cache

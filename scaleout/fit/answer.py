@@ -10,7 +10,7 @@ from typing import Any
 from scaleout.memory import allocator
 from scaleout.memory import job as memory
 from scaleout.memory.states import state_bytes
-from scaleout.spec import checks, config, frameworks, layout_words
+from scaleout.spec import checks, frameworks, layout_words
 from scaleout.spec.devices import DEVICES
 from scaleout.spec.hardware import GPU_WATTS
 from scaleout.spec.job import Job
@@ -25,11 +25,6 @@ from scaleout.views.planner import words
 from scaleout.views.planner.setting import ALONE, RUNS, Cuts, Question, Setting, best_of, cuts_of, picked
 from scaleout.words.amounts import count, listed
 
-# Families whose own modules in transformers the account follows (tests/published/hugging_face_memory.json), and what is
-# said of others.
-FOLLOWED = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "olmo2", "olmo3", "smollm3",
-            "granite", "glm", "glm4", "gpt2", "gpt_neox", "opt", "falcon")  # fmt: skip
-UNFOLLOWED = "what Hugging Face's modules of this family keep beside those that were measured"
 MOST_BATCH = 4096  # sequences of a micro-batch that are tried
 RANKED = 8  # layouts that are listed
 GAIN = 0.01  # of tokens per second: what gains less is no lever
@@ -75,23 +70,29 @@ def answer(question: Question, layout: str | None = None, recompute: str | None 
 
 def model(question: Question) -> dict[str, Any]:
     """The model: its name, parameters, and what of it is not priced."""
-    shape, theirs = question.shape, question.program == "huggingface"
-    kind = config.read(question.model)["model_type"] if question.model.startswith("{") else FOLLOWED[0]
+    shape = question.shape
     return {
         "name": question.name,
         "parameters": total_parameters(shape),
         "active": active_parameters(shape),
-        "not_priced": [*unpriced(shape) * (not theirs), *[UNFOLLOWED] * (theirs and kind not in FOLLOWED)],
+        "not_priced": list(unpriced(shape, recipe(question).operations)),
     }
 
 
 def states(question: Question) -> dict[str, int]:
     """Bytes of weights, gradients and optimizer on each GPU if all GPUs share them (ZeRO-3): what a model needs at
     least of which no more is priced."""
-    recipe = Recipe("bf16-master", main_gradients="instead")
-    layout = Layout(dp=question.gpus, zero=3)
-    recipe = frameworks.trained(PROGRAMS[question.program], layout, recipe)
-    return state_bytes(total_parameters(question.shape), recipe, layout)
+    return state_bytes(total_parameters(question.shape), recipe(question), _shared(question))
+
+
+def recipe(question: Question) -> Recipe:
+    """As the program trains with ZeRO-3 over all GPUs."""
+    wanted = Recipe("bf16-master", main_gradients="instead")
+    return frameworks.trained(PROGRAMS[question.program], _shared(question), wanted)
+
+
+def _shared(question: Question) -> Layout:
+    return Layout(dp=question.gpus, zero=3)
 
 
 def own(question: Question, layout: str | None, recompute: str | None) -> Plan:

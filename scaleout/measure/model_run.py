@@ -32,7 +32,7 @@ from scaleout.parallel.replicas import ROUTES, Replicas
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import CHOICES, Recipe
 from scaleout.spec.sharding import Sharding
-from scaleout.spec.transformer import Shape, check_positions, plain, total_parameters, unpriced
+from scaleout.spec.transformer import Shape, check_positions, plain, total_parameters
 
 WARMUP = 2  # DDP rebuilds its buckets in the second step
 STATES = 16  # bytes of a parameter, at least: fp32 weights, gradients and AdamW's two moments
@@ -197,7 +197,7 @@ def predicted(o: Options, world: int) -> tuple[Account | None, str]:
         found = account(o.shape, o.micro_batch, o.seq, recipe, layout, sharding=o.sharding(world))
     except ValueError as error:
         return None, str(error)
-    return found, "; ".join(unpriced(o.shape, o.seq)) if o.theirs else ""
+    return found, ""
 
 
 def refuse(lab: runner.Lab) -> bool:

@@ -11,7 +11,7 @@ Sources: Megatron-LM at 23e00ed (megatron/core), Transformer Engine 2.11 (transf
   wants a tensor in 16 bits: Transformer Engine makes one for each shape of weights, never reads it, and keeps it for
   good (module/base.py, get_dummy_wgrad): `placeholders`. The head's, which is Megatron's own linear layer, is made anew
   in each backward (tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication).
-- AdamW is one kernel over all tensors (optimizer/__init__.py, FusedAdam): `Recipe.fused_update`.
+- AdamW is one kernel over all tensors (optimizer/__init__.py, FusedAdam), without temporaries.
 """
 
 from __future__ import annotations

@@ -93,11 +93,13 @@ def temporaries(trained: Trained, recipe: Recipe, state_bytes: int) -> int:
     """Bytes that one step allocates beside the states, of which this rank has `state_bytes`.
 
     AdamW's denominator, of all tensors at once (foreach), or of one with a copy beside the one before; none in one
-    kernel. Adafactor: for each tensor in turn three fp32 tensors as large, and copies of its weights and gradient
-    where these have 16 bits. Muon: a matrix's update, two of its copies in bf16 and two squares of its shorter side.
+    kernel, as Megatron-LM's is. Adafactor: for each tensor in turn three fp32 tensors as large, and copies of its
+    weights and gradient where these have 16 bits. Muon: a matrix's update, two of its copies in bf16 and two squares of
+    its shorter side.
     """
     width = stepped_width(recipe)
-    if recipe.optimizer == "adamw" and not (recipe.fused_update or recipe.paged):
+    one_kernel = recipe.fused_update or recipe.paged or recipe.operations == "megatron"
+    if recipe.optimizer == "adamw" and not one_kernel:
         denominator = state_bytes // 2  # as large as one of the two averages, and split with them
         return denominator if recipe.foreach else min(width * one_by_one(trained.elements), 2 * denominator)
     if recipe.optimizer == "adafactor":

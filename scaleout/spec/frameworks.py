@@ -189,10 +189,13 @@ def fp32_shards(program: Program, recipe: Recipe) -> bool:
 def trained(program: Program, layout: Layout, recipe: Recipe) -> Recipe:
     """The recipe of 16 bits as the program's framework trains a layout with it.
 
-    Accelerate's `--mixed-precision bf16` keeps fp32 weights: whole ones are trained under autocast, with DDP's buckets
-    beside the gradients; its FSDP computes and reduces in bf16, as bf16-master without main gradients is sharded
-    (utils/dataclasses.py, `set_mixed_precision`: param_dtype and reduce_dtype). The modules are those of transformers.
+    Megatron-LM's modules are its own (memory/megatron.py has the sources). Accelerate's `--mixed-precision bf16` keeps
+    fp32 weights: whole ones are trained under autocast, with DDP's buckets beside the gradients; its FSDP computes and
+    reduces in bf16, as bf16-master without main gradients is sharded (utils/dataclasses.py, `set_mixed_precision`:
+    param_dtype and reduce_dtype). The modules are those of transformers.
     """
+    if RUNS.get(program.name) is MEGATRON and recipe.precision == "bf16-master" and recipe.adapter == "none":
+        return replace(recipe, operations="megatron")
     if RUNS.get(program.name) is not ACCELERATE or recipe.precision not in ("bf16-master", "autocast-bf16"):
         return recipe
     sharded = layout.zero == 3

@@ -232,14 +232,16 @@ def plain(shape: Shape) -> Shape:
     return replace(shape, variant=None) if shape.variant else shape
 
 
-def unpriced(shape: Shape) -> tuple[str, ...]:
+def unpriced(shape: Shape, operations: str = "book") -> tuple[str, ...]:
     """What of a model is left out of its memory, a phrase each: `parameters` and the step time have it, and no formula
-    of bytes. A window changes no memory of fused attention, which stores no scores."""
+    of bytes of the book's modules or Megatron-LM's. Transformers' are followed operation by operation. A window changes
+    no memory of fused attention, which stores no scores."""
+    if operations not in ("book", "megatron"):
+        return ()
     features = shape.features
     phrases = {
         "the norms after attention and MLP": features.norms == "around",
         "one norm for attention and MLP (two are counted)": features.norms == "shared",
-        "the norms of queries and keys": features.qk_norm != "none",
         "attention and MLP side by side (counted one after the other)": features.parallel,
         f"the tanh that caps {' and '.join(features.caps)}": bool(features.caps),
     }

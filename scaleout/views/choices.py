@@ -8,7 +8,7 @@ from functools import lru_cache
 from scaleout.spec import config, hugging_face, models
 from scaleout.spec.devices import DEVICES, GB
 from scaleout.spec.program import PROGRAMS
-from scaleout.spec.transformer import Shape, total_parameters, unpriced
+from scaleout.spec.transformer import Shape, total_parameters
 from scaleout.views.controls import Control, paste
 from scaleout.words.amounts import quantity
 
@@ -73,12 +73,6 @@ def name_of(model: str) -> str:
     size = total_parameters(shape_of(model))
     unit, letter = next(pair for pair in ((1e9, "B"), (1e6, "M"), (1e3, "K"), (1, "")) if size >= pair[0])
     return f"{config.read(model)['model_type']} of {quantity(size / unit)}{letter}"
-
-
-def left_out(shape: Shape, operations: str) -> tuple[str, ...]:
-    """What of a model is in no formula of its memory, a phrase each; modules of transformers are followed operation by
-    operation."""
-    return unpriced(shape) if operations == "book" else ()
 
 
 def programs(*keys: str) -> list[tuple[str, str]]:

@@ -105,7 +105,6 @@ def test_a_config_is_answered_with_what_is_left_out(capsys, configs, name):
     assert f"({MODELS[name]['total']:,} parameters) on 2 H200" in out and "per step ±" in out
     left_out = {
         "Gemma 2 9B": "the memory of the norms after attention and MLP; the memory of the tanh that caps scores",
-        "OLMo 2 7B": "the memory of the norms of queries and keys",
         "Falcon 7B": "the memory of one norm for attention and MLP (two are counted)",
     }
     assert left_out.get(name, "") in out and ("not priced yet" in out) == (name in left_out)

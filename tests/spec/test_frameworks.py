@@ -137,7 +137,15 @@ def test_transformers_compiles_by_an_option_of_the_trainer():
     assert trained(compiled.program, compiled.layout, eager.recipe) == eager.recipe
 
 
-@each([("megatron", "bf16-master"), ("compiled", "bf16-master"), ("huggingface", "fp32"), ("huggingface", "bf16")])
+def test_megatron_trains_with_its_own_operations():
+    recipe = Recipe("bf16-master", main_gradients="instead")
+    theirs = trained(PROGRAMS["megatron"], Layout(tp=8, sequence_parallel=True), recipe)
+    assert theirs == replace(recipe, operations="megatron")
+    before = trained(PROGRAMS["megatron-2021"], Layout(tp=8), recipe)
+    assert before == recipe, "whose attention and norms were not those of Transformer Engine"
+
+
+@each([("megatron", "fp32"), ("compiled", "bf16-master"), ("huggingface", "fp32"), ("huggingface", "bf16")])
 def test_of_other_programs_and_precisions_the_recipe_stays(program, precision):
     recipe = Recipe(precision, main_gradients="instead" if precision == "bf16-master" else "none")
     assert trained(PROGRAMS[program], Layout(dp=8, zero=3), recipe) == recipe

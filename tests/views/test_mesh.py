@@ -44,7 +44,8 @@ def test_the_opening_by_hand():
     assert found["crossing"] == ["pp"] and found["cable_gb"] == found["gb"]["pp"]
     assert found["link_gb_s"] == {"pp": 50, "dp": 450, "cp": 450, "tp": 450}
     assert found["links"]["pp"] == "InfiniBand NDR" and found["links"]["tp"] == "NVLink 4"
-    states = N / 4 * (2 + 4 + 12 / 2) / 1e9
+    shapes = 4096 * (3 * 4096 + 4096 + 3 * 11_008) / 2  # weights of a block on a rank, one of each shape
+    states = (N / 4 * (2 + 4 + 12 / 2) + 2 * shapes) / 1e9
     kinds = found["held_gb_by_kind"]
     assert kinds["weights"] + kinds["gradients"] + kinds["optimizer"] == pytest.approx(states, rel=0.001)
 

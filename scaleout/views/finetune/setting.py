@@ -18,11 +18,11 @@ from scaleout.spec.program import PROGRAMS
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.replicas import Replicas
 from scaleout.spec.topology import cluster
-from scaleout.spec.transformer import Shape
+from scaleout.spec.transformer import Shape, unpriced
 from scaleout.timing.band import Band, band
 from scaleout.timing.job import Step, step
 from scaleout.views import base
-from scaleout.views.choices import left_out, name_of, shape_of
+from scaleout.views.choices import name_of, shape_of
 
 GPUS = (1, 2, 4, 8)
 METHODS = {"full": "full", "lora": "LoRA", "qlora": "QLoRA"}
@@ -184,7 +184,7 @@ class Setting(base.Setting, remembered=512):
     @property
     def left_out(self) -> tuple[str, ...]:
         """What of the model is neither in its memory nor in its time."""
-        return left_out(self.shape, self.recipe.operations)
+        return unpriced(self.shape, self.recipe.operations)
 
     # --- its memory and its time ------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from math import fsum
 from scaleout.collectives.job import Traffic, traffic
 from scaleout.memory.accounts import Account
 from scaleout.memory.job import fullest, fullest_rank
-from scaleout.spec import mesh, pipeline, topology
+from scaleout.spec import frameworks, mesh, pipeline, topology
 from scaleout.spec.hardware import LINKS as WIRES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
@@ -131,7 +131,8 @@ class Setting(base.TextSetting):
 
     @cached_property
     def recipe(self) -> Recipe:
-        return Recipe("bf16-master", checkpointing=self.recompute, main_gradients="instead", loss=self.loss)
+        recipe = Recipe("bf16-master", checkpointing=self.recompute, main_gradients="instead", loss=self.loss)
+        return frameworks.trained(PROGRAMS[self.program], self.layout, recipe)
 
     @cached_property
     def cluster(self) -> Cluster:

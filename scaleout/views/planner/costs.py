@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from scaleout.spec.transformer import unpriced
 from scaleout.timing.job import PARTS
 from scaleout.timing.plan import WORDS, Plan
 from scaleout.timing.quick import RECOMPUTE
-from scaleout.views.choices import left_out
 from scaleout.views.planner import words
 from scaleout.views.planner.bars import bytes_by_kind
 from scaleout.views.planner.setting import Cuts, Setting, cuts_of, picked
@@ -41,7 +41,7 @@ def figures(setting: Setting) -> dict:
         [f"**total**, of {amount(setting.usable, 10**9)}", *(f"**{amount(plan.bytes, 10**9)}**" for plan in plans)]
     )
     refusal = "" if isinstance(setting.yours, Plan) else f"Your layout is not possible: {setting.yours}."
-    phrases = left_out(setting.question.shape, setting.job.recipe.operations)
+    phrases = unpriced(setting.question.shape, setting.job.recipe.operations)
     not_priced = f"Not in these figures yet: {'; '.join(phrases)}." if phrases else ""
     return {
         "title": "Where the time goes, and the memory of the fullest GPU",
