@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from scaleout.memory import pipeline
-from scaleout.memory.states import adapter_parameters, check_layout
+from scaleout.memory.optimizers import Trained
+from scaleout.memory.states import adapter_parameters, check_layout, tensor_shapes
 from scaleout.spec.layout import Layout, alone
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.slices import check_sequence, loss_chunk, slice_linears
@@ -85,6 +86,11 @@ class Sizes:
     def keeps_gradients(self) -> bool:
         """Whether gradients stand through forward and backward: with a pipeline, those of the micro-batches before."""
         return self.recipe.keeps_gradients or self.layout.pp > 1
+
+    @cached_property
+    def trained(self) -> Trained:
+        """Dimensions of the tensors that the optimizer steps. A search asks for them as often as for a layout."""
+        return tensor_shapes(self.shape, self.recipe, self.layout)
 
     @cached_property
     def tokens(self) -> int:
@@ -191,7 +197,7 @@ class Sizes:
         matrix that reads one."""
         if not self.auto or self.regathers or self.recipe.compiled:
             return 1, 1
-        return 3, 2 if self.shape.gated_mlp else 1
+        return 3, 2 if self.shape.gated_mlp and not self.megatron else 1
 
     @cached_property
     def activation_kept(self) -> int:

@@ -180,10 +180,13 @@ class Backward:
             t.drop("activations", z.q, 2 * z.kv)
 
     def _linear(self, name: str, input_gradient: int, cast: bool, gradient: int, input_kept: int) -> None:
-        rows, columns = self.z.matrices[name]
+        one = self.z.megatron and self.z.shape.gated_mlp and name == "up"
+        names = ("gate", "up") if one else (name,)  # of Megatron-LM one matrix
+        rows, columns = self.z.matrices[name][0], sum(self.z.matrices[part][1] for part in names)
         bias = columns if self.z.shape.has_bias(name) else 0
         unpacked = rows * columns * self.z.e if self.z.recipe.adapter == "qlora" else 0
-        self.tape.pre_backward(PATHS[name])
+        for part in names:
+            self.tape.pre_backward(PATHS[part])
         self.tape.hold("temporaries", unpacked)
         self.matrix(
             0 if self.accumulates else rows * columns,
@@ -192,10 +195,11 @@ class Backward:
             cast,
             ("temporaries", gradient),
             input_kept,
-            self.z.copies(name),
+            self.z.copies(*names),
         )
         self.tape.drop("temporaries", unpacked)
-        self.tape.post_backward(PATHS[name])
+        for part in names:
+            self.tape.post_backward(PATHS[part])
 
     def matrix(
         self,

@@ -16,7 +16,7 @@ from scaleout.memory.backward import Backward
 from scaleout.memory.forward import forward, passing_forward
 from scaleout.memory.loss import head, kept_in_flight, logits, loss
 from scaleout.memory.megatron import placeholders
-from scaleout.memory.states import bucket_bytes, tensor_shapes
+from scaleout.memory.states import bucket_bytes
 from scaleout.memory.tape import Tape
 from scaleout.memory.traces import Steps, leave, play
 
@@ -202,5 +202,4 @@ def update(z: Sizes, states: dict[str, int]) -> tuple[int, ...]:
     """Temporaries of the optimizer's step, in bytes, beside the states: fp32 gradients for the master copy, and its
     own."""
     widened = states["master"] if z.recipe.main_gradients == "none" else 0
-    trained = tensor_shapes(z.shape, z.recipe, z.layout)
-    return widened, optimizers.temporaries(trained, z.recipe, states["optimizer"])
+    return widened, optimizers.temporaries(z.trained, z.recipe, states["optimizer"])
