@@ -15,10 +15,11 @@ from functools import cached_property
 
 from scaleout.memory import pipeline
 from scaleout.memory.states import adapter_parameters, check_layout
+from scaleout.spec.blocks import matrices
 from scaleout.spec.layout import Layout, alone
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.slices import check_sequence, loss_chunk, slice_linears
-from scaleout.spec.transformer import Shape, check_positions, check_run
+from scaleout.spec.transformer import Shape, check_positions, check_priced, check_run
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Sizes:
 
     def __post_init__(self) -> None:
         check_run(self.batch, self.seq)
+        check_priced(self.shape, self.recipe.operations)
+        self._check_experts()
         alone(self.layout, "dp", "tp", "pp")
         check_layout(self.shape, self.layout)
         if self.layout.sequence_parallel:
@@ -50,6 +53,21 @@ class Sizes:
         if self.recipe.operations in ("liger", "lit-gpt") and not (self.shape.llama and not self.shape.features.family):
             raise ValueError(f"of {self.recipe.operations} Llama's modules are priced: use operations transformers")
         check_positions(self.shape, self.seq)
+
+    def _check_experts(self) -> None:
+        """ValueError, in one line, for what is not priced of models with experts or latent attention."""
+        features = self.shape.features
+        if not (features.experts or features.latent):
+            return
+        kind = "experts" if features.experts else "latent attention"
+        for wrong, what in (
+            (self.layout.tp > 1, "tensor parallelism"),
+            (self.recipe.adapter != "none", "adapters"),
+            (self.recipe.attention == "flash" and features.sinks, "flash-attn with sinks"),
+            (self.recipe.optimizer in ("adafactor", "muon"), self.recipe.optimizer),
+        ):
+            if wrong:
+                raise ValueError(f"the memory of {kind} is not priced with {what}")
 
     @cached_property
     def first(self) -> bool:
@@ -209,6 +227,8 @@ class Sizes:
     @cached_property
     def matrices(self) -> dict[str, tuple[int, int]]:
         """This rank's part of one block's matrices: (input width, output width) by name."""
+        if self.shape.features.experts or self.shape.features.latent:
+            return {matrix.name: (matrix.depth, matrix.columns) for matrix in matrices(self.shape)}
         return slice_linears(self.shape, self.layout.tp)
 
     @cached_property

@@ -213,16 +213,17 @@ def check_timed(shape: Shape) -> None:
         )
 
 
-def check_priced(shape: Shape) -> None:
-    """ValueError, in one line, for models without a formula of memory: those of `check_timed`, and those whose step
-    has a time only (`timing` prices experts and latent attention)."""
+def check_priced(shape: Shape, operations: str = "book") -> None:
+    """ValueError, in one line, for models without a formula of memory where these operations run them: those of
+    `check_timed`, and, but as transformers' modules run them, those with experts or latent attention."""
     check_timed(shape)
-    for there, kind, instead in (
-        (shape.features.experts, "experts, which are", "take a dense model"),
-        (shape.features.latent, "latent attention, which is", "take a model with key-value heads"),
-    ):
-        if there:
-            raise ValueError(f"the model has {kind} not priced yet: {instead}")
+    if operations != "transformers":
+        for there, kind in ((shape.features.experts, "experts"), (shape.features.latent, "latent attention")):
+            if there:
+                raise ValueError(
+                    f"the memory of a model with {kind} is priced for Hugging Face's transformers only: use program hf, "
+                    "operations transformers"
+                )
 
 
 def plain(shape: Shape) -> Shape:
