@@ -47,7 +47,7 @@ class Experts(LatentAttention):
     def qwen_mixture(self, x: Tensor) -> Tensor:
         """Qwen2MoeSparseMoeBlock, and without a shared expert Qwen3MoeSparseMoeBlock."""
         shared = bool(self.z.shape.features.experts.shared_ff)  # type: ignore[union-attr]
-        shared_expert_output = self.shared(x) if shared else None
+        shared_expert_output = self.shared_mlp(x) if shared else None
         _, routing_weights, selected_experts = self.router(x)
         expert_output = self.experts(x, routing_weights, selected_experts)
         if shared_expert_output is None:
@@ -63,9 +63,9 @@ class Experts(LatentAttention):
         residuals = x
         _, topk_weights, topk_indices = self.deepseek_router(x)
         hidden_states = self.experts(x, topk_weights, topk_indices)
-        return self.add(hidden_states, self.shared(residuals))
+        return self.add(hidden_states, self.shared_mlp(residuals))
 
-    def shared(self, x: Tensor) -> Tensor:
+    def shared_mlp(self, x: Tensor) -> Tensor:
         """The MLP of the experts that all tokens pass through."""
         z, g = self.z, self.graph
         assert z.shape.features.experts is not None
