@@ -25,10 +25,11 @@ from scaleout.views.planner import words
 from scaleout.views.planner.setting import ALONE, RUNS, Cuts, Question, Setting, best_of, cuts_of, picked
 from scaleout.words.amounts import count, listed
 
-# Families whose own modules in transformers the account follows (tests/published/hugging_face_memory.json), and what is
-# said of others.
+# Families whose own modules in transformers the account follows (tests/published/hugging_face_memory.json and
+# hugging_face_experts.json), and what is said of others.
 FOLLOWED = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3", "olmo2", "olmo3", "smollm3",
-            "granite", "glm", "glm4", "gpt2", "gpt_neox", "opt", "falcon")  # fmt: skip
+            "granite", "glm", "glm4", "gpt2", "gpt_neox", "opt", "falcon", "mixtral", "qwen2_moe", "qwen3_moe",
+            "gpt_oss")  # fmt: skip
 UNFOLLOWED = "what Hugging Face's modules of this family keep beside those that were measured"
 MOST_BATCH = 4096  # sequences of a micro-batch that are tried
 RANKED = 8  # layouts that are listed
@@ -48,7 +49,7 @@ def answer(question: Question, layout: str | None = None, recompute: str | None 
         "usable_bytes": allocator.usable(device.memory_bytes),
     }
     try:
-        check_priced(question.shape)
+        check_priced(question.shape, frameworks.operations(PROGRAMS[question.program]))
     except ValueError as error:
         return found | {"not_priced": str(error), "states": states(question)}
     setting = Setting(question, ALONE)
@@ -154,7 +155,7 @@ def lever(setting: Setting) -> str:
     changes = {"twice the sequences": question._replace(sequences=2 * question.sequences)}
     if question.loss == "eager":
         changes["a fused loss"] = question._replace(loss="fused")
-    if question.program in ("eager", "huggingface"):
+    if question.program in ("eager", "huggingface") and not question.shape.features.experts:
         changes["torch.compile, as torchtitan has it"] = question._replace(program="compiled")
     gains = {}
     for name, changed in changes.items():

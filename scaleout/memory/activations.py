@@ -55,19 +55,17 @@ class Sizes:
         check_positions(self.shape, self.seq)
 
     def _check_experts(self) -> None:
-        """ValueError, in one line, for what is not priced of models with experts or latent attention."""
+        """ValueError, in one line, for what is not priced of models with experts."""
         features = self.shape.features
-        if not (features.experts or features.latent):
+        if not features.experts:
             return
-        kind = "experts" if features.experts else "latent attention"
         for wrong, what in (
-            (self.layout.tp > 1, "tensor parallelism"),
             (self.recipe.adapter != "none", "adapters"),
             (self.recipe.attention == "flash" and features.sinks, "flash-attn with sinks"),
             (self.recipe.optimizer in ("adafactor", "muon"), self.recipe.optimizer),
         ):
             if wrong:
-                raise ValueError(f"the memory of {kind} is not priced with {what}")
+                raise ValueError(f"the memory of a model with experts is not priced with {what}")
 
     @cached_property
     def first(self) -> bool:
@@ -227,8 +225,8 @@ class Sizes:
     @cached_property
     def matrices(self) -> dict[str, tuple[int, int]]:
         """This rank's part of one block's matrices: (input width, output width) by name."""
-        if self.shape.features.experts or self.shape.features.latent:
-            return {matrix.name: (matrix.depth, matrix.columns) for matrix in matrices(self.shape)}
+        if self.shape.features.experts:
+            return {matrix.name: (matrix.depth, matrix.columns) for matrix in matrices(self.shape, tp=self.layout.tp)}
         return slice_linears(self.shape, self.layout.tp)
 
     @cached_property

@@ -40,7 +40,8 @@ class Attention(Linears):
     def rotated(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """apply_rotary_pos_emb, of queries or of keys."""
         if self.modules.block == "gpt_oss":
-            return self.halves_rotated(*self.graph.split(x, x.count // 2, x.count // 2), cos, sin)
+            first, second = self.graph.split(x, x.count // 2, x.count // 2)
+            return self.halves_rotated(first, second, cos, sin)
         if self.modules.rotary is None:
             return self.add(self.mul(x, cos), self.mul(self.rotate_half(x), sin))
         rotary = int(x.count * self.modules.rotary)
@@ -49,7 +50,7 @@ class Attention(Linears):
         return self.graph.apply([embed, x_pass], x.count, embed.width, firsts=[PASSED, PASSED])
 
     def halves_rotated(self, first: Tensor, second: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """GptOss' _apply_rotary_emb, DeepSeek's apply_rotary_pos_emb_interleave: both halves, concatenated."""
+        """_apply_rotary_emb of gpt-oss: both halves, concatenated."""
         turned = self.sub(self.mul(first, cos), self.mul(second, sin))
         other = self.add(self.mul(second, cos), self.mul(first, sin))
         count = turned.count + other.count

@@ -10,12 +10,18 @@ from __future__ import annotations
 
 from functools import partial
 
-from scaleout.memory.graph import PASSED, Tensor
-from scaleout.memory.latent import LatentAttention
+from scaleout.memory.activations import Sizes
+from scaleout.memory.attention import Attention
+from scaleout.memory.graph import PASSED, Graph, Tensor
+from scaleout.spec.variant import Experts as Counts
 
 
-class Experts(LatentAttention):
+class Experts(Attention):
     """Layers of experts on a graph."""
+
+    def __init__(self, z: Sizes, graph: Graph) -> None:
+        super().__init__(z, graph)
+        self.counts = z.shape.features.experts or Counts(1, 1, 1)
 
     @property
     def experts_width(self) -> int:
@@ -23,17 +29,12 @@ class Experts(LatentAttention):
         that they stay fp32, unless they were gathered in 16 bits."""
         return self.z.e if self.graph.half and not self.graph.copies else self.width
 
-    def activation(self, x: Tensor) -> Tensor:
-        raise NotImplementedError
-
     def mixture(self, x: Tensor) -> Tensor:
         """A layer's experts, in place of its MLP."""
         tape = self.tape
         tape.pre_forward("mlp")
         x = self.graph.hook(x, partial(tape.post_backward, "mlp"))
-        kinds = {"qwen_moe": self.qwen_mixture, "deepseek_v2": self.deepseek_mixture}
-        kinds["deepseek_v3"] = self.deepseek_mixture
-        y = kinds.get(self.modules.block, self.mixtral_mixture)(x)
+        y = self.qwen_mixture(x) if self.modules.block == "qwen_moe" else self.mixtral_mixture(x)
         tape.post_forward("mlp")
         return self.graph.hook(y, partial(tape.pre_backward, "mlp"))
 
@@ -46,8 +47,7 @@ class Experts(LatentAttention):
 
     def qwen_mixture(self, x: Tensor) -> Tensor:
         """Qwen2MoeSparseMoeBlock, and without a shared expert Qwen3MoeSparseMoeBlock."""
-        shared = bool(self.z.shape.features.experts.shared_ff)  # type: ignore[union-attr]
-        shared_expert_output = self.shared_mlp(x) if shared else None
+        shared_expert_output = self.shared_mlp(x) if self.counts.shared_ff else None
         _, routing_weights, selected_experts = self.router(x)
         expert_output = self.experts(x, routing_weights, selected_experts)
         if shared_expert_output is None:
@@ -58,37 +58,26 @@ class Experts(LatentAttention):
         del gate
         return self.add(expert_output, shared_expert_output)
 
-    def deepseek_mixture(self, x: Tensor) -> Tensor:
-        """DeepseekV2Moe, DeepseekV3MoE."""
-        residuals = x
-        _, topk_weights, topk_indices = self.deepseek_router(x)
-        hidden_states = self.experts(x, topk_weights, topk_indices)
-        return self.add(hidden_states, self.shared_mlp(residuals))
-
     def shared_mlp(self, x: Tensor) -> Tensor:
         """The MLP of the experts that all tokens pass through."""
         z, g = self.z, self.graph
-        assert z.shape.features.experts is not None
-        wide = z.shape.features.experts.shared_ff
-        gate = self.activation(self.matrix(x, g.weight(wide * z.shape.hidden, self.width), wide))
+        wide = self.counts.shared_ff // z.layout.tp
+        gate = self.silu(self.matrix(x, g.weight(wide * z.shape.hidden, self.width), wide))
         product = self.mul(gate, self.matrix(x, g.weight(wide * z.shape.hidden, self.width), wide))
         del gate
         return self.matrix(product, g.weight(wide * z.shape.hidden, self.width), z.shape.hidden)
 
     # --- routers ------------------------------------------------------------------------------------------------
 
-    def router_logits(self, x: Tensor, width: int) -> Tensor:
+    def router_logits(self, x: Tensor) -> Tensor:
         """One number for each token and expert."""
-        shape = self.z.shape
-        assert shape.features.experts is not None
-        count = shape.features.experts.count
-        weight = self.graph.weight(count * shape.hidden, width)
+        shape, count = self.z.shape, self.counts.count
+        weight = self.graph.weight(count * shape.hidden, self.width)
         return self.matrix(x, weight, count, shape.has_bias("router"))
 
     def top_k(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """topk: values and their indices, which the derivative needs."""
-        assert self.z.shape.features.experts is not None
-        count = self.z.tokens * self.z.shape.features.experts.active
+        count = self.z.tokens * self.counts.active
         index = self.graph.tensor(count, 8)
         return self.graph.apply([x], count, x.width, [index], firsts=[x.bytes]), index
 
@@ -98,7 +87,7 @@ class Experts(LatentAttention):
 
     def router(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """MixtralTopKRouter, Qwen3MoeTopKRouter (with norm_topk_prob), GptOssTopKRouter: logits, weights, indices."""
-        router_logits = self.router_logits(x, self.width)
+        router_logits = self.router_logits(x)
         if self.modules.block == "gpt_oss":
             router_top_value, router_indices = self.top_k(router_logits)
             return router_logits, self.probabilities(router_top_value, router_top_value.width), router_indices
@@ -109,24 +98,11 @@ class Experts(LatentAttention):
             router_top_value = self.to(router_top_value, router_logits.width)
         return router_logits, router_top_value, router_indices
 
-    def deepseek_router(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """DeepseekV2TopkRouter, DeepseekV3TopkRouter, in fp32: what chooses the groups of experts is freed."""
-        router_logits = self.router_logits(self.to(x, 4), 4)
-        if self.modules.block == "deepseek_v2":
-            scores = self.probabilities(router_logits, 4)
-            topk_weights, topk_indices = self.top_k(scores)
-        else:
-            scores = self.graph.apply([router_logits], router_logits.count, router_logits.width, keeps=True)
-            topk_weights, topk_indices = self.top_k(scores)
-            topk_weights = self.shares(topk_weights)
-        return router_logits, self.scaled(topk_weights), topk_indices
-
     # --- experts ------------------------------------------------------------------------------------------------
 
     def experts(self, x: Tensor, top_k_weights: Tensor, top_k_index: Tensor) -> Tensor:
         """grouped_mm_experts_forward."""
-        z, g, experts = self.z, self.graph, self.z.shape.features.experts
-        assert experts is not None
+        z, g, experts = self.z, self.graph, self.counts
         hidden, wide, pairs = z.shape.hidden, experts.ff // z.layout.tp, top_k_index.count
         gated, width = 2 * wide, self.experts_width
         expert_ids_g, perm = g.tensor(pairs, 8), g.tensor(pairs, 8)
@@ -150,16 +126,15 @@ class Experts(LatentAttention):
 
     def biases(self, columns: int, expert_ids: Tensor) -> Tensor | None:
         """A row of biases for each row of a grouped product."""
-        experts = self.z.shape.features.experts
-        if experts is None or not self.z.shape.has_bias("up"):
+        if not self.z.shape.has_bias("up"):
             return None
-        bias = self.graph.weight(experts.count * columns, self.experts_width)
+        bias = self.graph.weight(self.counts.count * columns, self.experts_width)
         return self.rows(bias, expert_ids.count * columns, expert_ids)
 
     def grouped(self, x: Tensor, count: int, columns: int, width: int, bias: Tensor | None) -> Tensor:
         """A grouped product: each expert's rows by its matrix. The gradient of the weights is made first."""
         g = self.graph
-        rows = self.z.tokens * self.z.shape.features.experts.active  # type: ignore[union-attr]
+        rows = self.z.tokens * self.counts.active
         depth = x.count // rows
         x, w = self.to(x, width), g.weight(count * depth * columns, width)
         saved = [other for one, other in ((w, x), (x, w)) if one.node]
@@ -171,13 +146,16 @@ class Experts(LatentAttention):
         half = gate_up.count // 2
         if self.modules.block != "gpt_oss":
             gate, up = self.graph.split(gate_up, half, half)
-            return self.mul(self.activation(gate), up)
+            return self.mul(self.silu(gate), up)
         gate, up = self.graph.part(gate_up, half), self.graph.part(gate_up, half)
         gate, up = self.clamp(gate), self.clamp(up)
         sigmoid = self.graph.apply([self.scaled(gate)], half, gate.width, keeps=True)
         glu = self.mul(gate, sigmoid)
         del sigmoid
         return self.mul(self.graph.apply([up], half, up.width, firsts=[PASSED]), glu)
+
+    def silu(self, x: Tensor) -> Tensor:
+        return self.graph.apply([x], x.count, x.width, [x])
 
     def clamp(self, x: Tensor) -> Tensor:
         """It saves its input; its derivative has a mask of bytes, and zeros where that is not set."""

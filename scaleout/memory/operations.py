@@ -49,8 +49,6 @@ MODULES = {
     "falcon": Modules("layer", qkv="slice", block="falcon"),
     "qwen_moe": Modules(block="qwen_moe"),
     "gpt_oss": Modules("olmo", block="gpt_oss"),
-    "deepseek_v2": Modules(block="deepseek_v2"),
-    "deepseek_v3": Modules(block="deepseek_v3"),
 }
 
 

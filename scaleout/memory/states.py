@@ -159,8 +159,8 @@ def tensor_shapes(shape: Shape, recipe: Recipe, layout: Layout, stage: int | Non
     if recipe.adapter != "none":
         return Trained([], adapter_shapes(shape, recipe, layout.tp) * layers, [])
     norm: list[tuple[int, ...]] = [(shape.hidden,)] * (2 if norm_parameters(shape) > shape.hidden else 1)
-    if shape.features.experts or shape.features.latent:
-        blocks = _variant_tensors(replace(shape, layers=layers))
+    if shape.features.experts:
+        blocks = _experts_tensors(replace(shape, layers=layers))
     else:
         blocks = _block_tensors(shape, norm, layout.tp) * layers
     first, last = stage in (None, 0), stage in (None, layout.last_rank)
@@ -181,8 +181,8 @@ def _block_tensors(shape: Shape, norm: list[tuple[int, ...]], tp: int) -> list[t
     return block
 
 
-def _variant_tensors(shape: Shape) -> list[tuple[int, ...]]:
-    """Dimensions of the trained tensors of all blocks of a model with experts or latent attention. transformers has the
+def _experts_tensors(shape: Shape) -> list[tuple[int, ...]]:
+    """Dimensions of the trained tensors of all blocks of a model with experts. transformers has the
     gates and the up-projections of a layer's experts in one tensor, and the down-projections in another."""
     found: list[tuple[int, ...]] = []
     for name, size in tensors(shape).items():

@@ -69,7 +69,7 @@ class Model(Blocks):
         masks = self.masks()
         hidden_states = embeds[-1]
         positions = {window: self.rotary_embedding() for window in masks}
-        if self.modules.norm != "gemma" or self.z.shape.features.qk_norm == "none":  # Gemma 3 has other angles by window
+        if self.modules.norm != "gemma" or self.z.shape.features.qk_norm == "none":  # Gemma 3: others by window
             positions = dict.fromkeys(masks, next(iter(positions.values())))
         self.share(positions, masks)
         for i, kind in enumerate(self.layers):

@@ -283,9 +283,9 @@ FAMILIES: dict[str, Family] = {
                         _qwen2_moe, modules="qwen_moe"),
     "qwen3_moe": Family(_QWEN | _QWEN_MOE | _NO_BIAS | {"num_key_value_heads": 4, "sliding_window": 4096}, _qwen3_moe,
                         modules="qwen_moe"),
-    "deepseek_v2": Family(_DEEPSEEK, _deepseek, modules="deepseek_v2"),
+    "deepseek_v2": Family(_DEEPSEEK, _deepseek),
     "deepseek_v3": Family(_DEEPSEEK | {"first_k_dense_replace": 3, "n_shared_experts": 1,
-                                       "max_position_embeddings": 4096}, _deepseek, modules="deepseek_v3"),
+                                       "max_position_embeddings": 4096}, _deepseek),
     "gpt_oss": Family(_ANY | {"attention_bias": True, "num_key_value_heads": 8, "head_dim": 64, "sliding_window": 128,
                               "max_position_embeddings": 131_072}, _gpt_oss, modules="gpt_oss"),
 }  # fmt: skip

@@ -215,15 +215,15 @@ def check_timed(shape: Shape) -> None:
 
 def check_priced(shape: Shape, operations: str = "book") -> None:
     """ValueError, in one line, for models without a formula of memory where these operations run them: those of
-    `check_timed`, and, but as transformers' modules run them, those with experts or latent attention."""
+    `check_timed`, those with latent attention, and, but as transformers' modules run them, those with experts."""
     check_timed(shape)
-    if operations != "transformers":
-        for there, kind in ((shape.features.experts, "experts"), (shape.features.latent, "latent attention")):
-            if there:
-                raise ValueError(
-                    f"the memory of a model with {kind} is priced for Hugging Face's transformers only: use program hf, "
-                    "operations transformers"
-                )
+    if shape.features.latent:
+        raise ValueError("the model has latent attention, which is not priced yet: take a model with key-value heads")
+    if shape.features.experts and operations != "transformers":
+        raise ValueError(
+            "the model has experts, whose memory is not priced yet but with Hugging Face's transformers: "
+            "use program hf, operations transformers"
+        )
 
 
 def plain(shape: Shape) -> Shape:
