@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from scaleout.memory import pipeline
-from scaleout.memory.states import adapter_parameters, check_layout
+from scaleout.memory.states import adapter_parameters, check_experts, check_layout
 from scaleout.spec.blocks import matrices
 from scaleout.spec.layout import Layout, alone
 from scaleout.spec.recipe import Recipe
@@ -41,7 +41,7 @@ class Sizes:
     def __post_init__(self) -> None:
         check_run(self.batch, self.seq)
         check_priced(self.shape, self.recipe.operations)
-        self._check_experts()
+        check_experts(self.shape, self.recipe)
         alone(self.layout, "dp", "tp", "pp")
         check_layout(self.shape, self.layout)
         if self.layout.sequence_parallel:
@@ -53,19 +53,6 @@ class Sizes:
         if self.recipe.operations in ("liger", "lit-gpt") and not (self.shape.llama and not self.shape.features.family):
             raise ValueError(f"of {self.recipe.operations} Llama's modules are priced: use operations transformers")
         check_positions(self.shape, self.seq)
-
-    def _check_experts(self) -> None:
-        """ValueError, in one line, for what is not priced of models with experts."""
-        features = self.shape.features
-        if not features.experts:
-            return
-        for wrong, what in (
-            (self.recipe.adapter != "none", "adapters"),
-            (self.recipe.attention == "flash" and features.sinks, "flash-attn with sinks"),
-            (self.recipe.optimizer in ("adafactor", "muon"), self.recipe.optimizer),
-        ):
-            if wrong:
-                raise ValueError(f"the memory of a model with experts is not priced with {what}")
 
     @cached_property
     def first(self) -> bool:

@@ -38,10 +38,24 @@ def check_layout(shape: Shape, layout: Layout) -> None:
         )
 
 
+def check_experts(shape: Shape, recipe: Recipe) -> None:
+    """ValueError, in one line, for what is not priced of models with experts."""
+    if not shape.features.experts:
+        return
+    for wrong, what in (
+        (recipe.adapter != "none", "adapters"),
+        (recipe.attention == "flash" and shape.features.sinks, "flash-attn with sinks"),
+        (recipe.optimizer in ("adafactor", "muon"), recipe.optimizer),
+    ):
+        if wrong:
+            raise ValueError(f"the memory of a model with experts is not priced with {what}")
+
+
 def adapter_shapes(shape: Shape, recipe: Recipe, tp: int = 1) -> list[tuple[int, int]]:
     """Dimensions of one block's adapters: a rank x inputs and an outputs x rank matrix for each target."""
     if recipe.adapter == "none":
         return []
+    check_experts(shape, recipe)
     pairs, rank = slice_linears(shape, tp), recipe.adapter_rank
     wanted = [names for names in _linears(shape, recipe) if set(names) <= set(recipe.targets) & pairs.keys()]
     if not wanted:

@@ -52,9 +52,9 @@ def test_what_a_step_saves_its_backward_frees(name, checkpointing, zero):
     shape, layout = SHAPES[name], Layout(dp=8, zero=zero)
     made = Recipe("bf16", checkpointing=checkpointing, operations="transformers", gradients="kept")
     found = account(shape, 1, 512, made, layout)
-    assert found.moments["optimizer"]["activations"] == 2 * 8 * 512
+    assert found.moments["optimizer"]["activations"] == (0 if zero else 2 * 8 * 512)  # FSDP's are without the batch
     peak, _ = Peaks(shape, 512).peak(1, made, layout, ends_of(layout, [shape.layers]))
-    assert found.peak_bytes * 0.97 < peak < found.peak_bytes * 1.1
+    assert found.peak_bytes * 0.97 < peak < found.peak_bytes * (1.4 if zero else 1.1)
 
 
 def test_tokens_times_chosen_experts_are_what_a_layer_saves():
