@@ -1,9 +1,9 @@
 """Experts of transformers' modules: the router, the grouped matrix products of all experts, and the shared ones.
 
-A step of a model without expert parallelism calls `grouped_mm_experts_forward` (transformers 5.24, integrations/moe.py;
-the default of modeling_utils.py, `get_correct_experts_implementation`): the rows of all tokens, once for each expert
-that they were sent to, are sorted by expert and go through one grouped product. Its tensors have the same sizes however
-the router spreads the tokens. The eager loop over experts is not simulated.
+A step of a model without expert parallelism calls `grouped_mm_experts_forward` (transformers 5.24, integrations/moe.py,
+the default where torch has grouped_mm): the rows of all tokens, once for each expert that they were sent to, are sorted
+by expert and go through one grouped product. Its tensors have the same sizes however the router spreads the tokens. The
+eager loop over experts is not simulated.
 """
 
 from __future__ import annotations
