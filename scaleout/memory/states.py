@@ -43,7 +43,7 @@ def check_experts(shape: Shape, recipe: Recipe) -> None:
     if not shape.features.experts:
         return
     for wrong, what in (
-        (recipe.adapter != "none", "adapters"),
+        (recipe.adapter != "none", "adapters: train all weights"),
         (recipe.attention == "flash" and shape.features.sinks, "flash-attn with sinks"),
         (recipe.optimizer in ("adafactor", "muon"), recipe.optimizer),
     ):
