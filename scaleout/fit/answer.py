@@ -43,7 +43,7 @@ def answer(question: Question, layout: str | None = None, recompute: str | None 
         "usable_bytes": allocator.usable(device.memory_bytes),
     }
     try:
-        check_priced(question.shape)
+        check_priced(question.shape, frameworks.operations(PROGRAMS[question.program]))
     except ValueError as error:
         return found | {"not_priced": str(error), "states": states(question)}
     setting = Setting(question, ALONE)
@@ -155,7 +155,7 @@ def lever(setting: Setting) -> str:
     changes = {"twice the sequences": question._replace(sequences=2 * question.sequences)}
     if question.loss == "eager":
         changes["a fused loss"] = question._replace(loss="fused")
-    if question.program in ("eager", "huggingface"):
+    if question.program in ("eager", "huggingface") and not question.shape.features.experts:
         changes["torch.compile, as torchtitan has it"] = question._replace(program="compiled")
     gains = {}
     for name, changed in changes.items():

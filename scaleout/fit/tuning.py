@@ -21,7 +21,7 @@ CHECKPOINTING = {"none": "", "full": "activation checkpointing"}
 def answer(asked: Setting, sequences: int, free: dict[str, tuple]) -> dict[str, Any]:
     """Everything that is printed, as JSON has it. sequences: of a step on each GPU. free: the values to choose from of
     the fields that nobody gave: "layout", "checkpointing", "batch". ValueError, in one line, for what cannot be."""
-    check_priced(asked.shape)
+    check_priced(asked.shape, asked.recipe.operations)
     every = list(candidates(asked, sequences, free))
     ways = sorted((one for one in every if not one.refusal), key=rank)
     if not ways:

@@ -15,11 +15,12 @@ from functools import cached_property
 
 from scaleout.memory import pipeline
 from scaleout.memory.optimizers import Trained
-from scaleout.memory.states import adapter_parameters, check_layout, tensor_shapes
+from scaleout.memory.states import adapter_parameters, check_experts, check_layout, tensor_shapes
+from scaleout.spec.blocks import matrices
 from scaleout.spec.layout import Layout, alone
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.slices import check_sequence, loss_chunk, slice_linears
-from scaleout.spec.transformer import Shape, check_positions, check_run
+from scaleout.spec.transformer import Shape, check_positions, check_priced, check_run
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class Sizes:
 
     def __post_init__(self) -> None:
         check_run(self.batch, self.seq)
+        check_priced(self.shape, self.recipe.operations)
+        check_experts(self.shape, self.recipe)
         alone(self.layout, "dp", "tp", "pp")
         check_layout(self.shape, self.layout)
         if self.layout.sequence_parallel:
@@ -215,6 +218,8 @@ class Sizes:
     @cached_property
     def matrices(self) -> dict[str, tuple[int, int]]:
         """This rank's part of one block's matrices: (input width, output width) by name."""
+        if self.shape.features.experts:
+            return {matrix.name: (matrix.depth, matrix.columns) for matrix in matrices(self.shape, tp=self.layout.tp)}
         return slice_linears(self.shape, self.layout.tp)
 
     @cached_property

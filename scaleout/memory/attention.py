@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from scaleout.memory.adapters import Linears
-from scaleout.memory.graph import PASSED, Tensor
+from scaleout.memory.graph import PASSED, REDUCED, Tensor
 
 Positions = tuple[Tensor, Tensor] | None
 
@@ -16,17 +16,17 @@ class Attention(Linears):
 
     @property
     def eager(self) -> bool:
-        """Whether scores are made by eager_attention_forward: also for a model that caps them, where sdpa is asked for,
-        which has no cap."""
-        kernel = self.z.recipe.attention
-        return kernel == "naive" or (kernel == "sdpa" and "scores" in self.z.shape.features.caps)
+        """Whether scores are made by eager_attention_forward: also for a model that caps them or has sinks, where sdpa
+        is asked for, which has neither."""
+        kernel, features = self.z.recipe.attention, self.z.shape.features
+        return kernel == "naive" or (kernel == "sdpa" and ("scores" in features.caps or features.sinks))
 
     def rotary_embedding(self) -> Positions:
         """Cosines and sines for all tokens, in the dtype of the stream."""
         z = self.z
         if z.shape.positions != "rotary":
             return None
-        count = z.seq * int(z.shape.d * (self.modules.rotary or 1))
+        count = z.seq * int(z.shape.d * (self.modules.rotary or 1)) // (2 if self.modules.block == "gpt_oss" else 1)
         return self.graph.tensor(count, z.r), self.graph.tensor(count, z.r)
 
     def rotate_half(self, x: Tensor) -> Tensor:
@@ -39,12 +39,26 @@ class Attention(Linears):
 
     def rotated(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """apply_rotary_pos_emb, of queries or of keys."""
+        if self.modules.block == "gpt_oss":
+            first, second = self.graph.split(x, x.count // 2, x.count // 2)
+            return self.halves_rotated(first, second, cos, sin)
         if self.modules.rotary is None:
             return self.add(self.mul(x, cos), self.mul(self.rotate_half(x), sin))
         rotary = int(x.count * self.modules.rotary)
         x_rot, x_pass = self.graph.part(x, rotary), self.graph.part(x, x.count - rotary)
         embed = self.add(self.mul(x_rot, cos), self.mul(self.rotate_half(x_rot), sin))
         return self.graph.apply([embed, x_pass], x.count, embed.width, firsts=[PASSED, PASSED])
+
+    def halves_rotated(self, first: Tensor, second: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """_apply_rotary_emb of gpt-oss: both halves, concatenated."""
+        turned = self.sub(self.mul(first, cos), self.mul(second, sin))
+        other = self.add(self.mul(second, cos), self.mul(first, sin))
+        count = turned.count + other.count
+        return self.graph.apply([turned, other], count, turned.width, firsts=[PASSED, PASSED])
+
+    def sub(self, a: Tensor, b: Tensor) -> Tensor:
+        """A difference: the gradient of what is taken away has the other sign."""
+        return self.graph.apply([a, b], a.count, a.width, firsts=[PASSED, b.bytes])
 
     def rotary(self, q: Tensor, k: Tensor, positions: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         cos, sin = self.angles(positions)
@@ -105,7 +119,8 @@ class Attention(Linears):
     def core(self) -> Callable[..., tuple[Tensor, Tensor | None]]:
         """What makes attention's output of queries, keys and values."""
         if self.eager:
-            return self.falcon_core if self.modules.block == "falcon" else self.eager_core
+            cores = {"falcon": self.falcon_core, "gpt_oss": self.sinks_core}
+            return cores.get(self.modules.block, self.eager_core)
         # no fused kernel of torch reads one head of keys for several of queries, unless it is asked for groups
         shape = self.z.shape
         alone = self.modules.block == "falcon" and shape.kv == 1 < shape.heads and self.z.recipe.attention == "sdpa"
@@ -160,6 +175,27 @@ class Attention(Linears):
         attention_scores = self.probabilities(self.add(attention_scores, mask), z.r)
         attn_output = self.product(attention_scores, self.repeat_kv(v), z.q // z.e, False, several and z.shape.kv != 1)
         return self.copied(attn_output, True), attention_scores
+
+    def sinks_core(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """GptOss' eager_attention_forward: each head's sink is one more column of scores."""
+        z, g = self.z, self.graph
+        key_states, value_states = self.repeat_kv(k), self.repeat_kv(v)
+        attn_weights = self.scaled(self.product(q, key_states, z.scores // z.e, False, False))
+        attn_weights = self.add(attn_weights, mask)
+        count = attn_weights.count + z.q // z.e // z.shape.d
+        combined_logits = g.apply([attn_weights], count, attn_weights.width, firsts=[PASSED])
+        combined_logits = self.less_highest(combined_logits)
+        probs = self.probabilities(combined_logits, combined_logits.width)
+        attn_weights = self.to(g.part(probs, attn_weights.count), v.width)
+        attn_output = self.product(attn_weights, value_states, z.q // z.e, False, False)
+        attn_output = g.apply([attn_output], attn_output.count, z.e, firsts=[attn_output.bytes])
+        return attn_output, attn_weights
+
+    def less_highest(self, x: Tensor) -> Tensor:
+        """x - x.max(): the gradients of the highest are put into a tensor of zeros."""
+        rows = self.z.q // self.z.e // self.z.shape.d
+        highest = self.graph.apply([x], rows, x.width, [self.graph.tensor(rows, 8)], firsts=[x.bytes])
+        return self.graph.apply([x, highest], x.count, x.width, firsts=[PASSED, REDUCED])
 
     def math_core(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, None]:
         """scaled_dot_product_attention where no fused kernel can be taken: in fp32, and in several operations

@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 from scaleout.memory.activations import Sizes
-from scaleout.memory.attention import Attention, Positions
+from scaleout.memory.attention import Positions
+from scaleout.memory.experts import Experts
 from scaleout.memory.graph import PASSED, Graph, Tensor
 
 
-class Blocks(Attention):
+class Blocks(Experts):
     """Blocks on a graph."""
 
     def __init__(self, z: Sizes, graph: Graph) -> None:
@@ -61,9 +62,9 @@ class Blocks(Attention):
         up_states = self.mul(up_states, self.activation(gate))
         return self.linear(up_states, "down")
 
-    def block(self, x: Tensor, positions: Positions, mask: Tensor | None) -> Tensor:
+    def block(self, x: Tensor, positions: Positions, mask: Tensor | None, experts: bool = False) -> Tensor:
         """LlamaDecoderLayer, with norms around both parts Gemma2DecoderLayer and Glm4DecoderLayer, with norms after
-        them Olmo2DecoderLayer."""
+        them Olmo2DecoderLayer, with experts MixtralDecoderLayer."""
         norms = self.z.shape.features.norms
         names = iter(("norm1", "norm2", "norm3", "norm4"))
         residual = x
@@ -75,7 +76,7 @@ class Blocks(Attention):
         residual = hidden_states
         if norms != "after":
             hidden_states = self.norm(hidden_states, next(names))
-        hidden_states = self.mlp(hidden_states)
+        hidden_states = self.mixture(hidden_states) if experts else self.mlp(hidden_states)
         if norms != "before":
             hidden_states = self.norm(hidden_states, next(names))
         return self.joined(residual, hidden_states)

@@ -14,12 +14,13 @@ from scaleout.memory.graph import PASSED, Graph, Tensor
 from scaleout.memory.loss import CHUNKS
 from scaleout.memory.operations import Modules
 from scaleout.memory.transformers import Model
+from scaleout.spec.blocks import Kind
 
 
 class LitGpt(Model):
     """litgpt.model.GPT, with LLaMAMLP and RMSNorm."""
 
-    def __init__(self, z: Sizes, graph: Graph, layers: Sequence[str]) -> None:
+    def __init__(self, z: Sizes, graph: Graph, layers: Sequence[Kind]) -> None:
         super().__init__(z, graph, layers)
         self.modules = Modules(qkv="split", rotary=1.0)
 

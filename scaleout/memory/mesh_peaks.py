@@ -20,6 +20,7 @@ from scaleout.memory.pipeline import rank_in_flight
 from scaleout.memory.states import bucket_width, state_bytes, states
 from scaleout.memory.traces import block_bytes
 from scaleout.memory.walk import update
+from scaleout.spec.blocks import of_layers
 from scaleout.spec.layout import Layout
 from scaleout.spec.mesh import rank_blocks
 from scaleout.spec.recipe import Recipe
@@ -87,7 +88,8 @@ class Peaks:
         busy += max(forward + end.longest * copies[0], later + end.longest * copies[1])
         if layout.zero == 3 and layout.replicas > 1:
             block, root = units(self.shape, recipe, layout, end.rank)
-            busy += root + 3 * block
+            # one tensor has the gates and up-projections of all experts, two thirds of a block, and so has its gradient
+            busy += root + 3 * block + (2 * block // 3 if self.shape.features.experts else 0)
         return at_rest + max(busy, sum(update(z, state_sizes)))
 
     def parameters(self, layout: Layout, end: End) -> int:
@@ -150,4 +152,4 @@ class Peaks:
     def _two_blocks(self, batch: int, seq: int, recipe: Recipe, layout: Layout, pp: int, rank: int) -> Sizes:
         """The sizes of two blocks on a rank of one replica."""
         cut = Layout(tp=layout.tp, pp=pp, sequence_parallel=layout.sequence_parallel, gather_again=layout.gather_again)
-        return Sizes(replace(self.shape, layers=2 * pp), batch, seq, recipe, cut, rank)
+        return Sizes(of_layers(self.shape, 2 * pp), batch, seq, recipe, cut, rank)

@@ -47,6 +47,8 @@ MODULES = {
     "gpt_neox": Modules("layer", qkv="split", rotary=0.25, block="gpt_neox"),
     "opt": Modules("layer", "relu", block="opt"),
     "falcon": Modules("layer", qkv="slice", block="falcon"),
+    "qwen_moe": Modules(block="qwen_moe"),
+    "gpt_oss": Modules("olmo", block="gpt_oss"),
 }
 
 

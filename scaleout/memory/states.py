@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil, prod
 
 from scaleout.memory import optimizers
@@ -10,6 +11,7 @@ from scaleout.spec import checks
 from scaleout.spec.adapters import nf4_bytes
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import MATRICES, Recipe
+from scaleout.spec.sharding import tensors
 from scaleout.spec.slices import block_parameters, check_tensor, slice_linears, table_parameters
 from scaleout.spec.transformer import Shape, norm_parameters, qk_norm_widths
 from scaleout.spec.variant import NORMS
@@ -36,10 +38,24 @@ def check_layout(shape: Shape, layout: Layout) -> None:
         )
 
 
+def check_experts(shape: Shape, recipe: Recipe) -> None:
+    """ValueError, in one line, for what is not priced of models with experts."""
+    if not shape.features.experts:
+        return
+    for wrong, what in (
+        (recipe.adapter != "none", "adapters: train all weights"),
+        (recipe.attention == "flash" and shape.features.sinks, "flash-attn with sinks"),
+        (recipe.optimizer in ("adafactor", "muon"), recipe.optimizer),
+    ):
+        if wrong:
+            raise ValueError(f"the memory of a model with experts is not priced with {what}")
+
+
 def adapter_shapes(shape: Shape, recipe: Recipe, tp: int = 1) -> list[tuple[int, int]]:
     """Dimensions of one block's adapters: a rank x inputs and an outputs x rank matrix for each target."""
     if recipe.adapter == "none":
         return []
+    check_experts(shape, recipe)
     pairs, rank = slice_linears(shape, tp), recipe.adapter_rank
     wanted = [names for names in _linears(shape, recipe) if set(names) <= set(recipe.targets) & pairs.keys()]
     if not wanted:
@@ -156,18 +172,39 @@ def tensor_shapes(shape: Shape, recipe: Recipe, layout: Layout, stage: int | Non
     layers = shape.layers // layout.pp
     if recipe.adapter != "none":
         return Trained([], adapter_shapes(shape, recipe, layout.tp) * layers, [])
-    pairs = slice_linears(shape, layout.tp)
     norm: list[tuple[int, ...]] = [(shape.hidden,)] * (2 if norm_parameters(shape) > shape.hidden else 1)
-    block = norm * NORMS[shape.features.norms] + [(width,) for width in qk_norm_widths(shape, layout.tp)]
-    for name in ("q", "k", "v", "out", "up", "gate", "down"):
-        if name in pairs:
-            a, b = pairs[name]
-            block += [(b, a)] + ([(b,)] if shape.has_bias(name) else [])
+    if shape.features.experts:
+        blocks = _experts_tensors(replace(shape, layers=layers))
+    else:
+        blocks = _block_tensors(shape, norm, layout.tp) * layers
     first, last = stage in (None, 0), stage in (None, layout.last_rank)
     table: list[tuple[int, ...]] = [(ceil(shape.vocab / layout.tp), shape.hidden)]
     positions: list[tuple[int, ...]] = [(shape.position_rows, shape.hidden)] if shape.position_rows else []
     head = [] if shape.tied_head and first else table
-    return Trained((table + positions) * first, block * layers, (norm + head) * last)
+    return Trained((table + positions) * first, blocks, (norm + head) * last)
+
+
+def _block_tensors(shape: Shape, norm: list[tuple[int, ...]], tp: int) -> list[tuple[int, ...]]:
+    """Dimensions of the trained tensors of a block."""
+    pairs = slice_linears(shape, tp)
+    block = norm * NORMS[shape.features.norms] + [(width,) for width in qk_norm_widths(shape, tp)]
+    for name in ("q", "k", "v", "out", "up", "gate", "down"):
+        if name in pairs:
+            a, b = pairs[name]
+            block += [(b, a)] + ([(b,)] if shape.has_bias(name) else [])
+    return block
+
+
+def _experts_tensors(shape: Shape) -> list[tuple[int, ...]]:
+    """Dimensions of the trained tensors of all blocks of a model with experts. transformers has the
+    gates and the up-projections of a layer's experts in one tensor, and the down-projections in another."""
+    found: list[tuple[int, ...]] = []
+    for name, size in tensors(shape).items():
+        part = name.removesuffix(".weight").removesuffix(".bias").rpartition(".")[2]
+        if name.startswith("blocks.") and part != "expert_gate":
+            doubled = part == "expert_up" and shape.gated_mlp
+            found.append((size[0], 2 * size[1], *size[2:]) if doubled else size)
+    return found
 
 
 def tensor_sizes(shape: Shape, recipe: Recipe, layout: Layout) -> list[int]:

@@ -17,7 +17,8 @@ from scaleout.memory.graph import Graph
 from scaleout.memory.liger import Liger
 from scaleout.memory.lit_gpt import LitGpt
 from scaleout.memory.tape import Event, Recorder, Tape
-from scaleout.memory.transformers import FULL, SLIDING, Model
+from scaleout.memory.transformers import Model
+from scaleout.spec.blocks import Kind, has_experts, window_of
 from scaleout.spec.layout import Layout
 from scaleout.spec.transformer import Shape
 
@@ -45,12 +46,16 @@ def _part(events: Sequence[Event]) -> Part:
     return Part(tuple(events), {kind: size for kind, size in net.items() if size}, gradients)
 
 
-def layer_kinds(shape: Shape, seq: int) -> tuple[str, ...]:
-    """The kind of each layer: with a window that is shorter than the sequence, or without."""
+def layer_kinds(shape: Shape, seq: int) -> tuple[Kind, ...]:
+    """The kind of each layer: with a window that is shorter than the sequence, or without; with experts, or not."""
     features = shape.features
-    if features.window is None or features.window > seq:
-        return (FULL,) * shape.layers
-    return tuple(FULL if i in features.global_layers else SLIDING for i in range(shape.layers))
+    if features.experts is None and (features.window is None or features.window > seq):
+        return (Kind(1),) * shape.layers
+    windows = [window_of(shape, i) for i in range(shape.layers)]
+    return tuple(
+        Kind(1, None if window is None or window > seq else window, has_experts(shape, i))
+        for i, window in enumerate(windows)
+    )
 
 
 class Steps:
@@ -70,8 +75,9 @@ class Steps:
         return self.parts[phase, self.simulated[self.layers[i]] if i else 0]
 
     def after(self, i: int) -> Part | None:
-        """What is freed when the backward of layer i is over, if it is the first of a kind that layer 0 is not of."""
-        return self.parts.get(("shared", self.layers[i])) if self.layers.index(self.layers[i]) == i else None
+        """What is freed when the backward of layer i is over, if it is the first of a window that layer 0 has not."""
+        windows = [kind.window for kind in self.layers]
+        return self.parts.get(("shared", windows[i])) if windows.index(windows[i]) == i else None
 
     def kept(self, kind: str) -> int:
         """Bytes of a kind that the layers keep between forward and backward."""
@@ -107,7 +113,7 @@ def _alike(z: Sizes) -> Sizes:
 
 
 @lru_cache(maxsize=256)
-def _recorded(z: Sizes, layers: tuple[str, ...], copies: bool) -> dict[Hashable, Part]:
+def _recorded(z: Sizes, layers: tuple[Kind, ...], copies: bool) -> dict[Hashable, Part]:
     tape = Recorder()
     graph = Graph(tape, z.recipe.autocast, copies)
     model = MODELS[z.recipe.operations](z, graph, layers)
@@ -118,8 +124,8 @@ def _recorded(z: Sizes, layers: tuple[str, ...], copies: bool) -> dict[Hashable,
     del result
     graph.backward(node, size)
     tape.parts.setdefault("finish", [])
-    for kind, storages in model.shared.items():
-        tape.mark(("shared", kind))
+    for window, storages in model.shared.items():
+        tape.mark(("shared", window))
         storages.clear()
     return {part: _part(events) for part, events in tape.parts.items()}
 

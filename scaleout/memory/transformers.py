@@ -14,33 +14,34 @@ from scaleout.memory.attention import Positions
 from scaleout.memory.blocks import Blocks
 from scaleout.memory.graph import LAST, Graph, Storage, Tensor
 from scaleout.memory.loss import CHUNKS
+from scaleout.spec.blocks import Kind
 
-FULL, SLIDING = "full", "sliding"
+FULL: int | None = None  # the window of a layer without one
 
 
 class Model(Blocks):
-    """A causal language model on a graph. layers: the kind of each, FULL or SLIDING."""
+    """A causal language model on a graph. layers: the kind of each."""
 
-    def __init__(self, z: Sizes, graph: Graph, layers: Sequence[str]) -> None:
+    def __init__(self, z: Sizes, graph: Graph, layers: Sequence[Kind]) -> None:
         super().__init__(z, graph)
         self.layers = layers
-        self.shared: dict[str, list[Storage | None]] = {}  # by kind of layers (`share`)
+        self.shared: dict[int | None, list[Storage | None]] = {}  # by window (`share`)
         self.caches: list[list[Tensor]] = []  # autocast's copies of weights, by layer
         table = z.vocab * z.shape.hidden
         self.table = graph.weight(table, self.width, self.trains, shared=z.shape.tied_head and z.first and z.last)
 
-    def masks(self) -> dict[str, Tensor | None]:
+    def masks(self) -> dict[int | None, Tensor | None]:
         """What is added to scores; none where the kernel knows the causal mask."""
         z = self.z
-        found: dict[str, Tensor | None] = {}
-        for kind in dict.fromkeys(self.layers):
+        found: dict[int | None, Tensor | None] = {}
+        for window in dict.fromkeys(kind.window for kind in self.layers):
             always = self.eager or self.modules.block == "falcon"
-            if z.recipe.attention == "flash" or (kind == FULL and not always):
-                found[kind] = None
+            if z.recipe.attention == "flash" or (window is FULL and not always):
+                found[window] = None
             elif self.eager:
-                found[kind] = self.graph.tensor(z.batch * z.seq**2, z.r)
+                found[window] = self.graph.tensor(z.batch * z.seq**2, z.r)
             else:
-                found[kind] = self.graph.tensor(z.seq**2, 1)
+                found[window] = self.graph.tensor(z.seq**2, 1)
         return found
 
     def embedded(self) -> list[Tensor]:
@@ -67,24 +68,24 @@ class Model(Blocks):
         embeds = self.embedded()
         masks = self.masks()
         hidden_states = embeds[-1]
-        positions = {kind: self.rotary_embedding() for kind in masks}
-        if self.modules.norm != "gemma" or self.z.shape.features.qk_norm == "none":  # Gemma 3 has other angles by kind
+        positions = {window: self.rotary_embedding() for window in masks}
+        if self.modules.norm != "gemma" or self.z.shape.features.qk_norm == "none":  # Gemma 3: others by window
             positions = dict.fromkeys(masks, next(iter(positions.values())))
         self.share(positions, masks)
         for i, kind in enumerate(self.layers):
-            hidden_states = self.layer(i, hidden_states, positions[kind], masks[kind])
+            hidden_states = self.layer(i, hidden_states, positions[kind.window], masks[kind.window])
         self.tape.mark("end")
         return self.norm(hidden_states, "norm") if self.z.last else hidden_states
 
-    def share(self, positions: dict[str, Positions], masks: dict[str, Tensor | None]) -> None:
-        """What layers of a kind that the first is not of save together: it is there until the last of them is done,
+    def share(self, positions: dict[int | None, Positions], masks: dict[int | None, Tensor | None]) -> None:
+        """What layers of a window that the first has not save together: it is there until the last of them is done,
         which need not be one that is simulated."""
-        first = self.layers[0]
-        for kind in masks:
-            if kind != first:
-                own = positions[kind] if positions[kind] is not positions[first] else ()
-                found = [*(own or ()), *([masks[kind]] if self.z.recipe.checkpointing == "full" else [])]
-                self.shared[kind] = [one.storage for one in found if one is not None]
+        first = self.layers[0].window
+        for window in masks:
+            if window != first:
+                own = positions[window] if positions[window] is not positions[first] else ()
+                found = [*(own or ()), *([masks[window]] if self.z.recipe.checkpointing == "full" else [])]
+                self.shared[window] = [one.storage for one in found if one is not None]
 
     def layer(self, i: int, x: Tensor, positions: Positions, mask: Tensor | None) -> Tensor:
         """GradientCheckpointingLayer: a block, of which full checkpointing saves the input."""
@@ -92,9 +93,9 @@ class Model(Blocks):
         tape.mark(("forward", i))
         if i == 0:
             x = g.hook(x, partial(tape.mark, "finish"))
-        blocks = {"llama": self.block, "gpt_neox": self.gpt_neox_block, "opt": self.opt_block}
-        blocks["falcon"] = self.falcon_block
-        block = partial(blocks[self.modules.block], positions=positions, mask=mask)
+        blocks = {"gpt_neox": self.gpt_neox_block, "opt": self.opt_block, "falcon": self.falcon_block}
+        default = partial(self.block, experts=self.layers[i].experts)
+        block = partial(blocks.get(self.modules.block, default), positions=positions, mask=mask)
         y = g.checkpoint(block, x) if self.z.recipe.checkpointing == "full" else block(x)
         self.caches.append(g.cache)
         g.cache = []

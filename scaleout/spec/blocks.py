@@ -67,6 +67,15 @@ def window_of(shape: Shape, layer: int) -> int | None:
     return None if layer in features.global_layers else features.window
 
 
+def of_layers(shape: Shape, layers: int) -> Shape:
+    """A model of so many layers; of one with experts they all have them, if any has."""
+    experts = shape.features.experts
+    if experts is None or len(experts.dense) == shape.layers:
+        return replace(shape, layers=layers)
+    variant = replace(shape.features, experts=replace(experts, dense=()))
+    return replace(shape, layers=layers, variant=variant)
+
+
 def kinds(shape: Shape) -> tuple[Kind, ...]:
     """The kinds of a model's layers, the most frequent first."""
     return (Kind(shape.layers),) if shape.variant is None else _kinds(shape)

@@ -58,6 +58,7 @@ def _check_accelerate(job: Job) -> None:
             keeps_keys(layout, job.context),
             "torch's attention gathers keys and values again in the backward: use gather_again True",
         ),
+        (job.shape.features.experts and layout.tp > 1, "transformers' experts are priced without tensor parallelism"),
         (recipe.checkpointing == "selective", "Transformers recomputes whole blocks: use none or full, not selective"),
         (
             not zero and not exact and not recipe.autocast,
@@ -159,6 +160,11 @@ def lines(job: Job, framework: Framework | None = None) -> tuple[str, ...]:
     if reason := runner.models(job.shape):
         raise ValueError(reason)
     return runner.lines(job if RUNS.get(job.program.name) is runner else replace(job, program=runner.program))
+
+
+def operations(program: Program) -> str:
+    """Whose modules a program has, as `Recipe.operations` names them."""
+    return "transformers" if RUNS.get(program.name) is ACCELERATE else "book"
 
 
 def refusal(job: Job) -> str:

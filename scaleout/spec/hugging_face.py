@@ -13,13 +13,13 @@ from scaleout.spec.transformer import Shape, check_priced
 
 
 def shape(text: str) -> Shape:
-    """The shape of a config.json. ValueError, in one line, for what is missing, and for models that are not priced:
-    those with another head, with experts or latent attention."""
+    """The shape of a config.json. ValueError, in one line, for what is missing, and for models that no program's memory
+    is priced of: those with another head, or with latent attention."""
     config = parsed(text)
     _check_head(config)
     found = Shape.from_config(config)
     try:
-        check_priced(found)
+        check_priced(found, "transformers")
     except ValueError as error:
         raise ValueError(f"this config.json: {error}") from None
     return found

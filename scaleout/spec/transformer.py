@@ -213,16 +213,17 @@ def check_timed(shape: Shape) -> None:
         )
 
 
-def check_priced(shape: Shape) -> None:
-    """ValueError, in one line, for models without a formula of memory: those of `check_timed`, and those whose step
-    has a time only (`timing` prices experts and latent attention)."""
+def check_priced(shape: Shape, operations: str = "book") -> None:
+    """ValueError, in one line, for models without a formula of memory where these operations run them: those of
+    `check_timed`, those with latent attention, and, but as transformers' modules run them, those with experts."""
     check_timed(shape)
-    for there, kind, instead in (
-        (shape.features.experts, "experts, which are", "take a dense model"),
-        (shape.features.latent, "latent attention, which is", "take a model with key-value heads"),
-    ):
-        if there:
-            raise ValueError(f"the model has {kind} not priced yet: {instead}")
+    if shape.features.latent:
+        raise ValueError("the model has latent attention, which is not priced yet: take a model with key-value heads")
+    if shape.features.experts and operations != "transformers":
+        raise ValueError(
+            "the model has experts, whose memory is not priced yet but with Hugging Face's transformers: "
+            "use program hf, operations transformers"
+        )
 
 
 def plain(shape: Shape) -> Shape:

@@ -11,7 +11,7 @@ from scaleout.spec import checks
 # (Falcon 7B, arXiv 2311.16867).
 NORMS = {"before": 2, "after": 2, "around": 4, "shared": 1}
 QK_NORMS = ("none", "head", "whole")
-MODULES = ("", "granite", "gemma", "phi3", "olmo2", "glm", "gpt_neox", "opt", "falcon")
+MODULES = ("", "granite", "gemma", "phi3", "olmo2", "glm", "gpt_neox", "opt", "falcon", "qwen_moe", "gpt_oss")
 CAPS = ("scores", "logits")
 ATTENTION, MLP = ("q", "k", "v", "out"), ("up", "gate", "down")
 BIASED = (*ATTENTION, "q down", "q up", "kv down", "kv up", *MLP, "router", "norm", "head")

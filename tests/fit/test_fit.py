@@ -126,7 +126,10 @@ def test_a_model_with_experts_is_counted_and_no_step_is_guessed(capsys, configs)
     code, out, err = said(capsys, configs / "DeepSeek V3", *NODE)
     assert (code, err) == (0, "")
     assert "671,026,404,352 parameters, 37,552,282,624 of them active" in out
-    assert "No step is predicted: the model has experts, which are not priced yet" in out and "per step ±" not in out
+    assert (
+        "No step is predicted: the model has latent attention, which is not priced yet" in out
+        and "per step ±" not in out
+    )
     result = found(capsys, configs / "DeepSeek V3", *NODE)
     total = total_parameters(Shape.from_config(configs / "DeepSeek V3"))
     assert sum(result["states"].values()) == pytest.approx(total * (2 + 4 + 4 + 8) / 8, abs=8)

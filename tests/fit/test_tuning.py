@@ -184,7 +184,7 @@ def test_what_cannot_be_is_one_line(argv, words):
         ('{"model_type": "llama", "hidden_size": 4096}', "a llama lacks num_hidden_layers"),
         ('{"model_type": "mixtral", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, '
          '"vocab_size": 32000, "intermediate_size": 14336, "num_local_experts": 8, "num_experts_per_tok": 2}',
-         "the model has experts, which are not priced yet"),
+         "the memory of a model with experts is not priced with adapters"),
         ("x" * 2_000_000, "has 2 MB: a config.json has at most 1 MB"),
     ]
 )  # fmt: skip

@@ -14,7 +14,7 @@ from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import Cluster, cluster
-from scaleout.spec.transformer import Shape
+from scaleout.spec.transformer import Shape, check_priced
 from scaleout.timing.plan import Plan
 from scaleout.timing.search import Ranking, cut
 from scaleout.timing.search import search as searched
@@ -215,7 +215,11 @@ class Setting(base.Setting, remembered=32):
 
     @cached_property
     def refusal(self) -> str:
-        """Why the program's framework cannot run this whatever the layout, or ""."""
+        """Why the program's framework cannot run this whatever the layout, or it is not priced, or ""."""
+        try:
+            check_priced(self.job.shape, frameworks.operations(self.job.program))
+        except ValueError as error:
+            return str(error)
         return frameworks.refusal(self.job)
 
     @cached_property
