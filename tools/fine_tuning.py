@@ -80,7 +80,7 @@ def runs() -> list[Run]:
     for row in found["rows"]:
         width = len(found["columns"])
         values = dict(zip(found["columns"], row[:width], strict=True)) | (row[width] if len(row) > width else {})
-        values["adapters"] = found["series"][values["series"]]["adapters"]
+        values["adapters"] = found["series"][values["series"]]["adapters"] | values.get("adapters", {})
         out.append(Run(values, shapes[values["model"]], job(values, shapes[values["model"]])))
     return out
 

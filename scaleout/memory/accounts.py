@@ -139,7 +139,8 @@ def of_sizes(
 ) -> Account:
     """The account of a rank from the sizes of its tensors and the bytes of its states (`states.states`). Paged states
     are the host's, because CUDA moves them there when memory runs out."""
-    layout, paged = z.layout, paged_bytes(z.shape, z.recipe, z.layout, z.stage)
+    layout = z.layout
+    paged = min(state_sizes["optimizer"], paged_bytes(z.shape, z.recipe, layout, z.stage))  # none of what is offloaded
     state_sizes = state_sizes | {"optimizer": state_sizes["optimizer"] - paged}
     tape = policy_walk(z, state_sizes, policy) if policy else walk(z, state_sizes)
     between_steps = dict.fromkeys(KINDS, 0) | resting(z, state_sizes)

@@ -8,7 +8,7 @@ less than the band.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from statistics import median
 from typing import NamedTuple
@@ -75,20 +75,22 @@ KNOWN = ERRORS | TUNED
 @dataclass(frozen=True)
 class Band:
     """Nine of ten of `n` published steps lie within `share` of what is predicted, half of them within `middle`. of:
-    which steps; outside: in which respects the job is outside their range, a phrase each."""
+    which steps; outside: in which respects the job is outside their range, a phrase each; constants: which predict
+    them."""
 
     share: float
     middle: float
     n: int
     of: str
     outside: tuple[str, ...] = ()
+    constants: str = "that were fitted without them"
 
     @property
     def why(self) -> str:
         """In one or two sentences."""
         errors = (
             f"Nine of ten of {self.n} published steps {self.of} are predicted within {100 * self.share:.0f}%, half "
-            f"within {100 * self.middle:.0f}%, by constants that were fitted without them."
+            f"within {100 * self.middle:.0f}%, by constants {self.constants}."
         )
         return errors + (f" This job is outside their range: {'; '.join(self.outside)}." * bool(self.outside))
 
@@ -119,7 +121,8 @@ def band(job: Job) -> Band:
         outside.append(f"longer sequences than their {chosen.seq:,} tokens")
     if job.layout.ranks > chosen.gpus:
         outside.append(f"more GPUs than their {chosen.gpus:,}")
-    return Band(chosen.ninth, chosen.median, chosen.n, labels[key], tuple(outside))
+    found = Band(chosen.ninth, chosen.median, chosen.n, labels[key], tuple(outside))
+    return replace(found, constants="that they did not make, but for two of GeForce GPUs") if key in TUNED else found
 
 
 def errors(rows: Iterable[tuple[Job, float]]) -> dict[tuple[str, str], Errors]:

@@ -31,7 +31,7 @@ WAVE = 0.74
 # tests/published/kernels.json), of which a step is taken to keep as much as on an H100, 0.67 of 0.80. A
 # family that has no row here takes another's, which its GPUs name (`priced_as` in spec/devices.py): a guess.
 # GeForce of Ada: with CACHED, by every second of nine steps on RTX 4090 (tests/published/fine_tuning_runs.json); the
-# others are then off by 14% in the median. Its attention is taken for Ampere's, a guess.
+# others are then off by 13% in the median. Its attention is taken for Ampere's, a guess.
 MATMUL = {"ampere": 0.828, "ada-rtx": 0.92, "hopper": 0.691, "blackwell": 0.424, "cdna3": 0.43}
 
 # Share of the peak that fused causal attention reaches (forward, backward) on long sequences with many heads of 128, by

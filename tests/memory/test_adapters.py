@@ -9,10 +9,16 @@ import pytest
 from cases import refused
 
 from scaleout.memory.accounts import account
+from scaleout.memory.job import fullest
 from scaleout.memory.operations import MODULES
 from scaleout.memory.states import FUSED, GATE_UP, QKV, adapter_parameters, states, tensor_shapes
+from scaleout.spec.devices import DEVICES
+from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
+from scaleout.spec.program import PROGRAMS
 from scaleout.spec.recipe import Recipe
+from scaleout.spec.replicas import Replicas
+from scaleout.spec.topology import cluster
 from scaleout.spec.transformer import PRESETS, Shape
 
 PUBLISHED = Path(__file__).parents[1] / "published"
@@ -113,6 +119,30 @@ def test_paged_states_are_the_hosts():
     moved = paged.host["optimizer"]
     assert moved + paged.states["optimizer"] == plain.states["optimizer"] and moved > 0.99 * plain.states["optimizer"]
     assert plain.peak_bytes - paged.peak_bytes == moved
+
+
+def test_states_that_are_offloaded_are_not_paged_once_more():
+    """A node of 8 H100 whose host has all states: none of them is left on the GPU to be taken away, so that adapters of
+    a higher rank need no less memory."""
+    recipe = replace(LORA, precision="bf16", adapter="qlora", optimizer="adamw-8bit", paged=True, checkpointing="full")
+    peaks = []
+    for rank in (8, 64, 256):
+        job = Job(
+            SEVEN,
+            512,
+            DEVICES["h100-sxm"],
+            cluster(1, 8),
+            1,
+            Layout(dp=8, zero=3),
+            replace(recipe, adapter_rank=rank),
+            PROGRAMS["huggingface"],
+            Replicas(offload="parameters"),
+        )
+        found = fullest(job)
+        assert min(min(kinds.values()) for kinds in found.moments.values()) == 0
+        assert found.host["optimizer"] > 0
+        peaks.append(found.peak_bytes)
+    assert peaks == sorted(peaks)
 
 
 def test_ligers_kernels_need_less_than_transformers_own():

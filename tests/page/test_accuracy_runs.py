@@ -67,18 +67,21 @@ TINY = Shape(layers=1, hidden=4, heads=2, vocab=10, kv_heads=1, ff=8, gated_mlp=
 PARAMETERS = 10 * 4 * 2 + (16 + 8 + 8 + 16) + 3 * 4 * 8 + 3 * 4
 FULL = Asked(TINY, 6, 3, 1, "full", False, True, False)
 OVERHEAD = 650 * 2**20
+SEVEN = next(run.shape for run in RUNS if run.values["model"] == "llama 2 7b")
 
 
 @pytest.mark.parametrize(
     ("name", "asked", "answer"),
     [
-        ("accelerate estimate-memory", FULL, 8 * PARAMETERS),
-        ("DeepSpeed's ZeRO-3 estimator", FULL, 18 * PARAMETERS + 4 * 40),
-        ("Transformer Math 101", FULL, 16 * PARAMETERS + (34 + 5 * 2 * 6 / 4) * 6 * 3 * 4),
+        ("accelerate estimate-memory", FULL, 16 * PARAMETERS),
+        ("accelerate estimate-memory", replace(FULL, mixed=False), 8 * PARAMETERS),
+        ("DeepSpeed's ZeRO-3 estimator", replace(FULL, gpus=2, sharded=True), 9 * PARAMETERS + 4 * 40),
+        ("Transformer Math 101", FULL, 16 * PARAMETERS + 34 * 6 * 3 * 4),
+        ("Transformer Math 101", replace(FULL, checkpointing=True), 16 * PARAMETERS + 2 * 6 * 3 * 4),
         (
             "EleutherAI's cookbook",
             FULL,
-            18 * (80 + 4 * 6 + 32 + 8 + 2 * 1.5 * 16 + 3 * 4 * 8) + (34 + 15) * 6 * 3 * 4,
+            18 * (80 + 4 * 6 + 32 + 8 + 2 * 1.5 * 16 + 3 * 4 * 8) + 34 * 6 * 3 * 4,
         ),
         # per token: inputs, q, k, v and what the output matrix reads, two masks of dropout, scores; the MLP; norms
         (
@@ -95,6 +98,8 @@ OVERHEAD = 650 * 2**20
             8 * (80 + 64 + 96) + OVERHEAD + 3 * (6 * 4 * 16 + 36 * 2 * 8 + 6 * 4 * 4 + 6 * 8 * 12 + 48 + 6 * 4 * 12),
         ),
         ("LLaMA-Factory's table", FULL, 18 * PARAMETERS),
+        ("LLaMA-Factory's table", replace(FULL, shape=SEVEN, method="qlora"), 6e9),
+        ("LLaMA-Factory's table", replace(FULL, shape=SEVEN, mixed=False), 60e9),
     ],
 )
 def test_a_calculator_says_what_its_formula_says(name, asked, answer):
@@ -106,11 +111,13 @@ def test_calculators_have_no_answer_where_they_know_no_adapters():
     answers = {name for name, calculate in calculators.CALCULATORS.items() if calculate(lora)}
     assert answers == {"gpu_poor", "LLaMA-Factory's table"}
     assert calculators.gpu_poor(Asked(TINY, 6, 3, 2, "full", False, False, True)) is None
+    assert calculators.vram_calculator(replace(FULL, checkpointing=True)) is None
+    assert calculators.deepspeed(FULL) is None
 
 
 def test_the_sharded_answer_of_two_gpus_is_half_of_the_states():
     half = Asked(TINY, 6, 3, 2, "full", False, True, True)
-    assert calculators.accelerate(half) == 4 * PARAMETERS
+    assert calculators.accelerate(half) == 8 * PARAMETERS
     assert calculators.llama_factory(half) == 9 * PARAMETERS
     assert calculators.deepspeed(half) == 9 * PARAMETERS + 4 * 40
 
@@ -121,7 +128,12 @@ def test_the_tables_count_every_run_once():
         assert sum(map(int, counts[:-1])) == int(counts[-1]) == len(accuracy_runs.runs(what)), kind
     lines = accuracy.TABLES["calculators"]().splitlines()[2:]
     assert [line.split("|")[1].strip() for line in lines] == list(calculators.CALCULATORS)
-    assert "156 runs of fine-tuning" in repo.text("README.md") and len(accuracy_runs.runs("gib")) == 156
+    sizes = [abs(row["error"]) for row in accuracy_runs.runs("gib")]
+    assert "156 runs of fine-tuning on GPUs, half of which it has within 8% and nine of ten within 29%" in repo.text(
+        "README.md"
+    )
+    assert len(sizes) == 156 and 0.07 < median(sizes) < 0.08 and 0.28 < accuracy_runs.band.ninth(sizes) < 0.29
+    assert "156 runs (half of them within 8%)" in repo.text("book/index.md")
     assert "seven public calculators" in repo.text("README.md") and len(calculators.CALCULATORS) == 7
 
 
@@ -158,24 +170,46 @@ def test_the_words_about_seconds():
     assert [(round(a, 1), round(b, 1)) for a, b in full] == [(14.5, 9.6), (9.8, 9.6)]
     two = rounded(found, series="fms-acceleration liger", gpus=2, method="full")
     assert (len(two), min(two), max(two)) == (3, -27, -14) and said("predicted 14 to 27% too fast")
-    nvidia = [row for row in found if row["series"] in ("automodel", "dgxc fine-tuning") and row["method"] == "lora"]
-    assert len(nvidia) == 12 and (rounded(nvidia)[0], rounded(nvidia)[-1]) == (3, 31) and said("by 3 to 31%")
+    nemo = [
+        rounded(found, series="dgxc fine-tuning", method="lora", model=name) for name in ("llama 3 8b", "llama 3.1 70b")
+    ]
+    assert (nemo[0][0], nemo[0][-1], len(nemo[0])) == (26, 27, 3) and said("26 to 27% too slow")
+    assert max(map(abs, nemo[1])) <= 5 and len(nemo[1]) == 3 and said("three of 70B are predicted within 5%")
+    automodel = rounded(found, series="automodel")
+    assert (automodel[0], automodel[-1], len(automodel)) == (7, 22, 6) and said("six are predicted 7 to 22% too slow")
 
 
 def test_packed_documents_explain_about_half():
-    """Attention over a sixteenth of the sequence, as many tokens."""
-    packed = [run for run in RUNS if run.values["series"] in ("torchtune", "automodel", "dgxc fine-tuning")]
-    assert len(packed) == 30 and said("these 30 runs would be predicted 2 to 12% faster")
+    """Attention over a sixteenth of the sequence, as many tokens; AutoModel's sequences are full."""
+    packed = [run for run in RUNS if run.values["series"] in ("torchtune", "dgxc fine-tuning")]
+    assert len(packed) == 24 and said("these 24 runs would be predicted 2 to 12% faster")
     short = [replace(run.job, batch=16 * run.job.batch, seq=run.job.seq // 16) for run in packed]
     faster = [1 - step(job).seconds / step(run.job).seconds for job, run in zip(short, packed, strict=True)]
     assert (round(min(faster), 2), round(max(faster), 2)) == (0.02, 0.12)
-    nvidia = [
+    nemo = [
         (step(run.job).seconds / run.seconds - 1, step(job).seconds / run.seconds - 1)
         for job, run in zip(short, packed, strict=True)
-        if run.values["series"] != "torchtune" and run.values["method"] == "lora"
+        if (run.values["model"], run.values["method"]) == ("llama 3 8b", "lora")
     ]
-    before, after = (sum(errors) for errors in zip(*nvidia, strict=True))
-    assert 0.4 < 1 - after / before < 0.6
+    before, after = (sum(errors) for errors in zip(*nemo, strict=True))
+    assert len(nemo) == 3 and 0.4 < 1 - after / before < 0.6
+
+
+def test_transformer_engines_attention_would_make_automodel_faster():
+    errors = []
+    for run in (run for run in RUNS if run.values["series"] == "automodel"):
+        engine = replace(run.job, program=replace(run.job.program, attention="cudnn"))
+        errors.append(1 - step(engine).seconds / step(run.job).seconds)
+    assert (round(min(errors), 2), round(max(errors), 2)) == (0.03, 0.04) and said("prediction 3 to 4% faster")
+
+
+def test_adapters_have_the_dropout_of_their_configurations():
+    """AutoModel's yaml files have 0.1 for Llama 8B; NeMo's and torchtune's have none. A row's own comes first."""
+    dropped = {run.values["series"] for run in RUNS if run.job.recipe.adapter_dropout}
+    assert not dropped & {"torchtune", "dgxc fine-tuning"}
+    automodel = [run for run in RUNS if run.values["series"] == "automodel"]
+    assert [run.job.recipe.adapter_dropout for run in automodel] == [0.1, 0, 0, 0, 0, 0]
+    assert {run.values["adapters"]["dtype"] for run in automodel} == {"weight"}
 
 
 def test_the_words_about_memory():

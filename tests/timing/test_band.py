@@ -104,6 +104,8 @@ def test_the_band_of_fine_tuning_is_of_steps_that_no_fit_has_seen():
     for key, one in TUNED.items():
         assert (known[key].n, known[key].seq, known[key].gpus) == (one.n, one.seq, one.gpus)
         assert (known[key].median, known[key].ninth) == pytest.approx((one.median, one.ninth), abs=0.02), key
+    assert "that they did not make, but for two of GeForce GPUs" in band(job("huggingface", "a100-80gb", 1)).why
+    assert "fitted without them" in band(job("megatron")).why
 
 
 def test_the_tool_writes_the_table_of_what_was_judged(tmp_path):
