@@ -140,6 +140,19 @@ def test_bars_are_as_long_as_their_bytes_and_the_line_is_what_is_usable(width):
     )
 
 
+@pytest.mark.parametrize("width", [svg.WIDE, svg.NARROW])
+def test_the_line_goes_through_no_figure(width):
+    """Full fine-tuning of 8B takes 68.0 of 73.4 usable GB on an H100: its figure stands beyond the line."""
+    for device in ("h100-sxm", "rtx-4090", "a100-40gb"):
+        root = ET.fromstring(views.render("finetune", {"device": device}, width)["svg"])
+        limit = next(float(one.get("x1")) for one in root.iter() if one.get("data-mark") == "limit")
+        figures = [one for one in root.iter() if re.fullmatch(r"[\d.,]+ GB", one.text or "")]
+        assert len(figures) == 3
+        for one in figures:
+            start = float(one.get("x"))
+            assert not start < limit < start + svg.measure(one.text, svg.SMALL), (device, one.text)
+
+
 def test_rates_are_written_short():
     assert [brief(rate) for rate in (0.84, 8.4, 99.4, 99.6, 684, 998.7, 999.6, 1206, 99_400, 128_000)] == [
         "0.84", "8.4", "99", "100", "684", "999", "1.0k", "1.2k", "99k", "128k"]  # fmt: skip
@@ -184,6 +197,9 @@ def test_other_gpus_are_the_same_job():
     for key, device in DEVICES.items():
         other = one.other(device=key)
         assert by_name[device.name][2] == (f"up to {other.largest}" if other.fits else other.verdict)
+    rates = {key: one.other(device=key).rate for key in ("rtx-3090", "rtx-4090", "rtx-5090")}
+    assert rates["rtx-3090"] < rates["rtx-4090"] < rates["rtx-5090"], "the newer GeForce is the faster one"
+    assert rates["rtx-5090"] / rates["rtx-4090"] < 209.5 / 165.2, "by no more than its arithmetic"
 
 
 def test_figures_say_what_is_left_out():
@@ -229,13 +245,21 @@ def test_ligers_kernels_are_priced_for_llamas_modules():
 
 def test_controls_of_another_method_say_so():
     notes = {method: set(shown(method=method)["levers"]) for method in METHODS}
-    assert notes["full"] == {"rank", "targets", "unquantized"}
-    assert notes["lora"] == {"precision", "unquantized"} and notes["qlora"] == {"precision"}
+    assert notes["full"] == {"rank", "targets", "unquantized", "layout"}
+    assert notes["lora"] == {"precision", "unquantized", "layout"} and notes["qlora"] == {"precision", "layout"}
     assert "off" in shown(config=PASTED)["levers"]["model"]
     for method, name, value in (("full", "rank", 64), ("lora", "precision", "autocast-bf16")):
         here, there = shown(method=method)["values"], shown(method=method, **{name: value})["values"]
         changed = {key for key in METHODS if here["by_method_gb"][key] != there["by_method_gb"][key]}
         assert changed and method not in changed and here["seconds"] == there["seconds"]
+
+
+def test_what_one_gpu_and_an_old_gpu_do_not_have_is_said():
+    alone, copies = shown(), shown(layout="ddp")
+    assert alone["values"] == copies["values"] and "nothing to shard" in alone["levers"]["layout"]["note"]
+    assert "layout" not in shown(gpus=2)["levers"] and "layout" not in shown(layout="offload")["levers"]
+    for key, without in (("t4", True), ("v100", True), ("a100-40gb", False), ("rtx-3090", False)):
+        assert ("no bf16" in shown(device=key)["levers"].get("device", {}).get("note", "")) is without, key
 
 
 # --- the page -------------------------------------------------------------------------------------------------------
