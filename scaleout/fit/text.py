@@ -55,7 +55,7 @@ def _priced(found: dict[str, Any]) -> list[str]:
     best, run = found["best"], found["run"]
     fits = "fits" if best["fits"] else f"does not fit by {_gb(best['bytes'] - found['usable_bytes'])} GB"
     if best.get("verdict") == "may fit":
-        fits = "may fit: the allocator decides"
+        fits = "may fit, if the allocator wastes little"
     batch = f"micro-batch {best['micro_batch']}, the largest that fits is {found['largest_micro_batch']}"
     rate = f"{quantity(best['tokens_per_second'])} tokens/s, {100 * best['mfu']:.0f}% MFU"
     price = f"{quantity(run['price'])} {run['currency']} at {run['gpu_hour']:g} per GPU-hour"

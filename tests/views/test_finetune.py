@@ -105,6 +105,17 @@ def test_what_does_not_fit_is_told_what_makes_it_fit(params):
             assert not levers._together(one, changes, [name for name in parts if name != left]).fits
 
 
+def test_of_more_gpus_the_fewest_are_named():
+    """Llama 2 70B in NF4 has about 37 GB with what is not quantized: one RTX 4090 is too small, and two nearly."""
+    one = setting(model="qwen3-32b")
+    assert levers.best(one).words == "FSDP over 2 GPUs" and not one.fits
+    large = setting(model="llama-2-70b")
+    assert levers.best(large).words == "FSDP over 4 GPUs" and not large.other(gpus=2, layout="fsdp").fits
+    assert "FSDP over 2 GPUs" not in levers.savers(setting(gpus=2)) and "FSDP over 8 GPUs" in levers.savers(
+        setting(gpus=4)
+    )
+
+
 @each([{}, LARGE | {"seq": 512}, {"gpus": 8, "device": "h100-sxm"}, {"model": "gpt2"}])
 def test_what_fits_is_told_what_gains_most(params):
     one, lever = setting(**params), levers.best(setting(**params))
@@ -274,7 +285,7 @@ def test_the_page_says_what_is_predicted():
     share = trained_parameters(one.shape, one.recipe, Layout()) / total_parameters(one.shape)
     assert f"LoRA trains {100 * share:.2f}% of the parameters" in page
     order = [name for name in levers.savers(setting(**FULL, gpus=4, layout="ddp", batch=2, checkpointing="none"))
-             if name != "FSDP over 8 GPUs"]  # fmt: skip
+             if not name.startswith("FSDP over")]  # fmt: skip
     said = page.partition("from the mildest to the harshest: ")[2].partition(".")[0].lower()
     keys = (
         "micro-batch 1",

@@ -32,7 +32,7 @@ def sentence(setting: Setting, tokens: float) -> str:
         return f"{start}**it does not fit:** {over}."
     fits = "it fits" if setting.fits else "it may fit"
     rate = f"{quantity(setting.rate)} tokens/s ± {setting.band.share:.0%}"
-    most = f"up to micro-batch {setting.largest:,}" if setting.fits else "the allocator decides"
+    most = f"up to micro-batch {setting.largest:,}" if setting.fits else "if the allocator wastes little"
     run = cost(setting, tokens, 0.0)
     return f"{start}**{fits}: {sizes},** {most}. {rate}: {short(tokens)} tokens in {took(3600 * run.hours)}."
 
