@@ -165,7 +165,7 @@ def lever(setting: Setting) -> str:
     name = max(gains, key=lambda change: gains[change], default="")
     if name and gains[name] > GAIN:
         return f"Try {name}: {100 * gains[name]:+.0f}% tokens/s."
-    return f"Nothing that was tried gains more than {100 * GAIN:.0f}%: {listed(list(changes))}."
+    return f"Tried: {listed(list(changes))}. Neither gains more than {100 * GAIN:.0f}% tokens/s."
 
 
 def run(best: dict[str, Any], gpus: int, tokens: float, price: float, currency: str) -> dict[str, Any]:

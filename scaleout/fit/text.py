@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from scaleout.memory.tape import KINDS
+from scaleout.timing.price import EXAMPLE
 from scaleout.views.finetune.words import WAYS
 from scaleout.words import tables
 from scaleout.words.amounts import amount, quantity, short, took
@@ -54,13 +55,16 @@ def _priced(found: dict[str, Any]) -> list[str]:
     best, run = found["best"], found["run"]
     fits = "fits" if best["fits"] else f"does not fit by {_gb(best['bytes'] - found['usable_bytes'])} GB"
     if best.get("verdict") == "may fit":
-        fits = "may fit: the allocator decides"
+        fits = "may fit, if the allocator wastes little"
     batch = f"micro-batch {best['micro_batch']}, the largest that fits is {found['largest_micro_batch']}"
     rate = f"{quantity(best['tokens_per_second'])} tokens/s, {100 * best['mfu']:.0f}% MFU"
     price = f"{quantity(run['price'])} {run['currency']} at {run['gpu_hour']:g} per GPU-hour"
+    price += " (an example: give yours by --price)" * (run["gpu_hour"] == EXAMPLE.gpu_hour)
+    host = f"offloaded: {_gb(best.get('host_bytes', 0))} GB of CPU memory per GPU"
     return [
         "",
         f"{best['layout']}: {fits}, {_gb(best['bytes'])} GB at the peak; {batch}",
+        *[host] * bool(best.get("host_bytes")),
         "",
         _memory(best["memory"]),
         "",

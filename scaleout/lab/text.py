@@ -48,8 +48,9 @@ def count(value):
 
 
 def compared(predicted, measured):
-    """Two numbers of bytes as cells of a table, and their `ratio`."""
-    return megabytes(predicted), megabytes(measured), ratio(predicted, measured)
+    """Two numbers of bytes as cells of a table, and their `ratio`: "-" where both are 0.00 MB."""
+    cells = megabytes(predicted), megabytes(measured)
+    return *cells, "-" if cells == ("0.00 MB", "0.00 MB") else ratio(predicted, measured)
 
 
 def progress(steps, label, shown=True, stream=None):

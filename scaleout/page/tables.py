@@ -16,6 +16,7 @@ from sphinx.util.docutils import SphinxDirective
 from scaleout.spec.devices import DEVICES
 from scaleout.spec.hardware import LINKS
 from scaleout.spec.protocols import CALL, HOPS, PROTOCOLS, RING_SHARE
+from scaleout.timing.band import CHIPS
 from scaleout.words.amounts import quantity
 from scaleout.words.tables import markdown
 
@@ -62,7 +63,7 @@ class HardwareTable(MarkdownDirective):
         head = ["Device", "GiB", "TB/s", *(name.replace("tf", "TF") for name in RATES), "FLOP per byte", "Link", "GB/s"]
         sources = [
             f"- {gpu.name}: {gpu.source}. Memory: {gpu.memory_source}."
-            + f" Its kernels are taken for {gpu.priced_as.capitalize()}'s, a guess." * bool(gpu.priced_as)
+            + f" Its kernels are taken for {CHIPS[gpu.priced_as]}'s, a guess." * bool(gpu.priced_as)
             for gpu in DEVICES.values()
         ]
         rows = markdown(head, hardware_rows(), ("Device", "Link"))

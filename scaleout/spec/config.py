@@ -100,8 +100,9 @@ def opened(config: Mapping | str | Path) -> dict:
         path = path / "config.json" if path.is_dir() else path
         size = path.stat().st_size
         text = "" if size > LARGEST else path.read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        raise ValueError(f"{checks.said(shown)} is no config.json, and no folder with one") from None
+    except (OSError, ValueError) as error:
+        gone = ": there is no such file" * isinstance(error, FileNotFoundError)
+        raise ValueError(f"{checks.said(shown)} is no config.json, and no folder with one{gone}") from None
     if size > LARGEST:
         limit = f"a config.json has at most {LARGEST // 10**6} MB"
         raise ValueError(f"{checks.said(shown)} has {size / 1e6:,.0f} MB: {limit}")

@@ -139,14 +139,15 @@ DEVICES = {
         reported="RTX 4090", architecture="ada-rtx", multiprocessors=128,
     ),
     # Whitepaper figures with fp32 accumulation (also in main-horse.github.io/posts/5090-mm-perf). The B200's kernels do
-    # not run on it: it has neither their instructions (tcgen05) nor tensor memory.
+    # not run on it: it has neither their instructions (tcgen05) nor tensor memory. It has the RTX 4090's instructions,
+    # and an L2 cache of 96 MB where that has 72.
     "rtx-5090": Device(
         name="RTX 5090 32 GB", year=2025, memory_bytes=32_607 * MIB, memory_bytes_per_s=1792 * GB,
         fp32_flop_per_s=104.8 * T, tf32_flop_per_s=104.8 * T, fp16_flop_per_s=209.5 * T, bf16_flop_per_s=209.5 * T,
         fp8_flop_per_s=419 * T, link="pcie5",
         source="NVIDIA RTX Blackwell GPU architecture whitepaper, v1.1, appendix A",
         memory_source="nvidia-smi 610.57, github.com/noonghunna/club-3090 issue 1261",
-        reported="RTX 5090", architecture="blackwell-rtx", priced_as="ampere", multiprocessors=170,
+        reported="RTX 5090", architecture="blackwell-rtx", priced_as="ada-rtx", multiprocessors=170,
     ),
     # 48 GB of GDDR6. The datasheet's 16-bit rate is that of a lower clock (2,490 MHz) than its others (2,520).
     "l40s": Device(

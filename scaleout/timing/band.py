@@ -62,7 +62,7 @@ TUNED = {
 
 CHIPS = {
     "ampere": "Ampere",
-    "ada-rtx": "GeForce of Ada",
+    "ada-rtx": "GeForce RTX 40",
     "hopper": "Hopper",
     "blackwell": "Blackwell",
     "cdna3": "CDNA 3",
@@ -89,7 +89,7 @@ class Band:
     def why(self) -> str:
         """In one or two sentences."""
         errors = (
-            f"Nine of ten of {self.n} published steps {self.of} are predicted within {100 * self.share:.0f}%, half "
+            f"Nine of ten of the {self.n} published steps {self.of} are predicted within {100 * self.share:.0f}%, half "
             f"within {100 * self.middle:.0f}%, by constants {self.constants}."
         )
         return errors + (f" This job is outside their range: {'; '.join(self.outside)}." * bool(self.outside))
@@ -112,7 +112,7 @@ def band(job: Job) -> Band:
     elif own_errors is None:
         outside.append(f"no published step of {label} on {CHIPS[chips]}")
     elif own_errors.n < FEWEST:
-        outside.append(f"only {own_errors.n} of {label} on {CHIPS[chips]}")
+        outside.append(f"only {own_errors.n} published step{'s' * (own_errors.n > 1)} of {label} on {CHIPS[chips]}")
     labels = {(name, chips): f"of {label} on {CHIPS[chips]}"} if own_errors else {}
     labels |= {(name, ""): f"of {label}", ("", ""): "of all programs"}
     key = next(key for key in labels if key == ("", "") or (key in KNOWN and KNOWN[key].n >= FEWEST))

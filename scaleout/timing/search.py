@@ -90,10 +90,12 @@ def cut(
     pp: int = 1,
     zero: int = 1,
     checkpointing: str = "none",
+    chunks: int = 0,
     usable: int | None = None,
 ) -> Plan:
-    """The plan of one cut, whose dp is what is left. ValueError, in one line with what would work, where it cannot be
-    on these GPUs; one that does not fit them is a plan, and one that its framework cannot run."""
+    """The plan of one cut, whose dp is what is left. chunks: of each pipeline stage, if they can be so many; 0 for the
+    fastest. ValueError, in one line with what would work, where it cannot be on these GPUs; one that does not fit them
+    is a plan, and one that its framework cannot run."""
     checks.one_of("checkpointing", checkpointing, RECOMPUTE)
     check_tensor(job.shape, tp)
     usual: dict[str, Any] = frameworks.usual(job.program, tp)
@@ -115,7 +117,9 @@ def cut(
             f"{dp:,} replicas{stages} take a multiple of {dp:,} sequences{enough}: use {least:,}, not {ask.sequences:,}"
         )
     base = replace(layout, dp=dp, micro_batches=ask.sequences // dp)
-    return exact(ask.choose(list(ask.ways(base)), checkpointing), ask.usable)
+    ways = list(ask.ways(base))
+    kept = [way for way in ways if way.job.layout.chunks == chunks]
+    return exact(ask.choose(kept or ways, checkpointing), ask.usable)
 
 
 @lru_cache(maxsize=4)

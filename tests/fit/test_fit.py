@@ -161,7 +161,7 @@ def test_the_longest_sequence_is_the_models():
 
 @each(
     [
-        (("nothing.json", *NODE), "'nothing.json' is no config.json, and no folder with one"),
+        (("nothing.json", *NODE), "'nothing.json' is no config.json, and no folder with one: there is no such file"),
         (("llama-3-8b", "--gpus", "12", "--device", "h100-sxm"), "gpus above 8 fill whole nodes of 8: use 16, not 12"),
         (("llama-3-8b", "--gpus", "0", "--device", "h100-sxm"), "gpus must be a whole number of at least 1, not 0"),
         (("llama-3-8b", "--gpus", "8", "--device", "h100"), "device 'h100' is unknown: use one of v100"),

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import re
 
 import pytest
 from cases import each
@@ -119,6 +120,10 @@ def test_it_is_printed_as_tables(capsys):
     )
     assert "8 sequences of 2,048 tokens per step" in out and "one change away" in out and "1bn tokens: " in out
     assert "backward: blocks" in out and "layouts (" in out
+    assert "(an example: give yours by --price)" in out and "CPU memory" not in out
+    assert main([*QLORA, "--layout", "offload", "--price", "0.4"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"offloaded: [67]\.\d GB of CPU memory per GPU", out) and "an example" not in out
     assert main(["gpt2", "--device", "t4", "--full"]) == 0
     assert "124,439,808 parameters, 124,439,808 of them trained" in capsys.readouterr().out
 

@@ -60,7 +60,7 @@ def test_of_the_program_on_the_family_where_there_are_enough():
     assert found.of == "of Megatron-LM with Transformer Engine on Hopper"
     low, high = found.ends(10.0)
     assert (low, high) == (pytest.approx(10 * (1 - own.ninth)), pytest.approx(10 * (1 + own.ninth)))
-    assert f"Nine of ten of {own.n} published steps" in found.why and "outside" not in found.why
+    assert f"Nine of ten of the {own.n} published steps" in found.why and "outside" not in found.why
 
 
 @pytest.mark.parametrize(
@@ -71,21 +71,25 @@ def test_of_the_program_on_the_family_where_there_are_enough():
             ("megatron", ""),
             "no published step of Megatron-LM with Transformer Engine on Ampere",
         ),
-        (job("compiled", "a100-80gb", 8), ("compiled", ""), "only 5 of torch.compile on Ampere"),
+        (job("compiled", "a100-80gb", 8), ("compiled", ""), "only 5 published steps of torch.compile on Ampere"),
         (job("compiled", "b200", 8), ("compiled", ""), "no published step of torch.compile on Blackwell"),
-        (job("huggingface"), ("huggingface", ""), "only 1 of Hugging Face Transformers, eager on Hopper"),
+        (
+            job("huggingface"),
+            ("huggingface", ""),
+            "only 1 published step of Hugging Face Transformers, eager on Hopper",
+        ),
         (job("huggingface-compiled"), ("", ""), "no published step of Hugging Face Transformers, compiled on Hopper"),
         (job(seq=16_384), ("megatron", "hopper"), "longer sequences than their 4,096 tokens"),
         (job(gpus=4096), ("megatron", "hopper"), "more GPUs than their 2,048"),
         (
             job("composer", "rtx-4090"),
             ("composer", ""),
-            "no published step of Composer of 2023 on GeForce of Ada",
+            "no published step of Composer of 2023 on GeForce RTX 40",
         ),
         (
             job("composer", "rtx-5090"),
             ("composer", ""),
-            "no published step on RTX 5090 32 GB, whose kernels are taken for Ampere's",
+            "no published step on RTX 5090 32 GB, whose kernels are taken for GeForce RTX 40's",
         ),
     ],
 )

@@ -12,7 +12,7 @@ from scaleout.timing.job import step
 from scaleout.timing.search import ALIKE, cut
 from scaleout.views import blocks, planner
 from scaleout.views.planner import clusters, costs, launch
-from scaleout.views.planner.setting import cuts_of, job_of, picked
+from scaleout.views.planner.setting import cuts_of, job_of, kept, picked
 from scaleout.words.amounts import took
 
 
@@ -37,13 +37,27 @@ def test_a_kept_layout_is_never_faster_than_one_planned_again():
         ("links in a node half as fast", True),
         ("network twice as fast", False),
         ("a GPU of 141 GB", False),
-    ):  # with the same chunks too it is slower or not; with chunks of its own it is as fast as that, or faster
+    ):  # with as many chunks: a slower link never makes the layout faster
         ask = job_of(clusters.changed(now.question, change)).job
         same = now.best.seconds / step(replace(now.best.job, cluster=ask.cluster, device=ask.device)).seconds - 1
-        assert (same <= 0) if slower else (same >= 0), change
-        assert kept[change] >= same - ALIKE, change
-    assert kept["links in a node half as fast"] < 0
-    assert kept["half the sequences"] < kept["twice the sequences"] and kept["twice the sequences"] > 0
+        assert (same <= 0 >= kept[change]) if slower else (0 <= same <= kept[change] + ALIKE), change
+    assert kept["links in a node half as fast"] < kept["network half as fast"] < 0
+    assert kept["half the sequences"] < 0 < kept["twice the sequences"]
+
+
+def test_a_kept_layout_keeps_its_chunks_and_another_number_is_said():
+    now = setting()
+    chunks = now.best.layout.chunks
+    for change in ("network half as fast", "half the sequences"):
+        assert kept(clusters.changed(now.question, change), now.best).layout.chunks == chunks
+    faster = picked(clusters.changed(now.question, "half the sequences"), cuts_of(now.best))
+    assert faster.layout.chunks > chunks == 1
+    drawn = told("what-if")["blocks"][1][1]
+    then = {
+        change: best.layout.chunks for change, _, _, best in clusters.gains(now) if cuts_of(best) == cuts_of(now.best)
+    }
+    assert then["network half as fast"] == chunks < then["half the sequences"]
+    assert "the same layout<" in drawn and f"the same layout, {then['half the sequences']} chunks per stage<" in drawn
 
 
 def test_one_step_away_is_priced_as_if_it_were_yours():

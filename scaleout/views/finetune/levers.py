@@ -18,7 +18,7 @@ Changes = Mapping[str, dict]
 
 def savers(setting: Setting) -> dict[str, dict]:
     """Changes that need less memory, the mildest first."""
-    node: dict[str, Any] = {"gpus": GPUS[-1], "layout": "fsdp"}
+    more = [gpus for gpus in GPUS if gpus > setting.gpus and setting.layout != "offload"]
     every: dict[str, dict] = {
         "micro-batch 1": {"batch": 1},
         "activation checkpointing": {"checkpointing": "full"},
@@ -28,7 +28,7 @@ def savers(setting: Setting) -> dict[str, dict]:
         "QLoRA": {"method": "qlora"},
         "half the sequence length": {"seq": setting.tokens // 2} if setting.tokens // 2 in SEQS else {},
         "FSDP": {"layout": "fsdp"} if setting.gpus > 1 and setting.layout == "ddp" else {},
-        f"FSDP over {GPUS[-1]} GPUs": node if setting.gpus < GPUS[-1] and setting.layout != "offload" else {},
+        **{f"FSDP over {gpus} GPUs": {"gpus": gpus, "layout": "fsdp"} for gpus in more},
         "CPU offload": {"layout": "offload"},
     }
     return {words: change for words, change in every.items() if _is_one(setting, change)}

@@ -185,7 +185,8 @@ def _bars(frame: Frame) -> str:
     setting = frame.setting
     room = f"dashed: the {amount(setting.usable)} that are usable"
     size = f"{setting.tokens:,} tokens × {setting.batch}"
-    ways = [f"memory of each GPU at its peak, {size}; {room}", f"GPU memory, {size}; {room}", f"GPU memory, {size}"]
+    ways = [f"memory of each GPU at its peak, {size}; {room}", f"GPU memory, {size}; {room}",
+            f"GPU memory, {size}; dashed: usable"]  # fmt: skip
     parts = [svg.text(4, frame.bars_y - 10, fitting(ways, frame.width - 8, svg.SMALL), size=svg.SMALL, fill="muted")]
     bars = [_bar(frame, row, method, one) for row, (method, one) in enumerate(setting.methods.items())]
     end = frame.bars_y + 3 * frame.pitch - 4
@@ -208,7 +209,10 @@ def _bar(frame: Frame, row: int, method: str, one: Setting) -> tuple[str, str]:
     if one.peak > frame.most:
         body += svg.line(end - 7, y - 2, end - 3, y + frame.high + 2, "paper", 3)
     gb, fill = f"{words.gb(one.peak)} GB", "accent" if over else "ink"
-    text = svg.text(end + 5, y + frame.high - 5, gb, size=svg.SMALL, bold=now, fill=fill, halo=True)
+    at = end + 5
+    if at - 2 < frame.limit < at + svg.measure(gb, svg.SMALL, now) + 2:  # the line would go through the figure
+        at = frame.limit + 5
+    text = svg.text(at, y + frame.high - 5, gb, size=svg.SMALL, bold=now, fill=fill, halo=True)
     if now:
         return body + svg.frame(x - 1, y - 1, end - x + 2, frame.high + 2, "ink", 1.5, mark="now"), text
     box = 2.0, y - 5, frame.width - 4.0, frame.pitch - 1

@@ -45,7 +45,7 @@ OPTIMIZERS = {"adamw": "AdamW", "adamw-8bit": "AdamW, 8 bits", "paged-adamw-8bit
               "adafactor": "Adafactor", "lion": "Lion", "lion-8bit": "Lion, 8 bits", "muon": "Muon",
               "momentum": "SGD with momentum", "sgd": "SGD"}  # fmt: skip
 ANYWHERE = {name: words for name, words in OPTIMIZERS.items() if name not in ("adafactor", "muon")}  # FSDP prices them
-TARGETS = {"all": "all matrices", "attention": "q, k, v and out", "q+v": "q and v", "mlp": "those of the MLP"}
+TARGETS = {"all": "all linear layers", "attention": "q, k, v and o", "q+v": "q and v", "mlp": "the MLP"}
 UNQUANTIZED = {"compute": "16 bits", "fp32": "fp32 (PEFT prepares it)"}
 ONE_MATRIX = ("phi3", "gpt_neox", "falcon")  # families with qkv_proj or query_key_value (transformers 5.24, models/*)
 LARGEST = 4096  # sequences of a micro-batch that are tried

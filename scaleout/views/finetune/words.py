@@ -32,7 +32,7 @@ def sentence(setting: Setting, tokens: float) -> str:
         return f"{start}**it does not fit:** {over}."
     fits = "it fits" if setting.fits else "it may fit"
     rate = f"{quantity(setting.rate)} tokens/s ± {setting.band.share:.0%}"
-    most = f"up to micro-batch {setting.largest:,}" if setting.fits else "the allocator decides"
+    most = f"up to micro-batch {setting.largest:,}" if setting.fits else "if the allocator wastes little"
     run = cost(setting, tokens, 0.0)
     return f"{start}**{fits}: {sizes},** {most}. {rate}: {short(tokens)} tokens in {took(3600 * run.hours)}."
 
@@ -57,6 +57,11 @@ def notes(setting: Setting, pasted: bool) -> dict:
         found["loss"] = {"off": "Liger makes the loss in chunks"}
     if setting.fused and setting.targets == "q+v" and setting.method != "full":
         found["targets"] = {"note": "q, k and v are one matrix here, which is adapted whole"}
+    if setting.gpus == 1 and setting.layout != "offload":
+        found["layout"] = {"note": "One GPU has nothing to shard: only the offload changes anything."}
+    if setting.card.half == "fp16":
+        name = " ".join(setting.card.name.split()[:-2])
+        found["device"] = {"note": f"{name} has no bf16: train in fp16 with loss scaling. Both have 16 bits."}
     only = {"precision": ("full",), "rank": ("lora", "qlora"), "targets": ("lora", "qlora"), "unquantized": ("qlora",)}
     for name, methods in only.items():
         if setting.method not in methods:

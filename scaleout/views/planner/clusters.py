@@ -11,7 +11,7 @@ from scaleout.spec.devices import DEVICES
 from scaleout.timing.plan import Plan
 from scaleout.views.planner import words
 from scaleout.views.planner.bars import spent, stretch
-from scaleout.views.planner.setting import MOST_GPUS, Question, Setting, answer, best_of, cuts_of, job_of, picked
+from scaleout.views.planner.setting import MOST_GPUS, Question, Setting, answer, best_of, cuts_of, job_of, kept
 
 # Rows under the columns: a name, and what a plan has of it.
 ROWS = (
@@ -169,7 +169,7 @@ def gains(setting: Setting) -> list[Gain]:
         question = changed(setting.question, change)
         if question is None:
             continue
-        same_layout, (best, limit) = picked(question, cuts_of(setting.best)), answer(question)
+        same_layout, (best, limit) = kept(question, setting.best), answer(question)
         stays = None
         if isinstance(same_layout, Plan) and same_layout.fits and not same_layout.cannot:
             stays = setting.rate(same_layout) / rate - 1
@@ -217,8 +217,7 @@ def _gains(setting: Setting, results: list[Gain], width: int) -> str:
             f"{_percent(stays)} → {_percent(replanned)}" if stays is not None and abs(stays - replanned) > 0.005 else ""
         )
         parts.append(svg.text(right_end + 9, y, percents or _percent(replanned), size=svg.SMALLEST, bold=True))
-        unchanged = setting.best is not None and cuts_of(best) == cuts_of(setting.best)
-        text = "the same layout" if unchanged else words.layout(best, dp=False)
+        text = _layout_then(setting.best, best)
         x, anchor = (width - 210.0, "start") if wide else (width - 2.0, "end")
         parts.append(
             svg.text(
@@ -234,6 +233,15 @@ def _gains(setting: Setting, results: list[Gain], width: int) -> str:
         f"{name} {_percent(replanned)}" for name, _, replanned, _ in results if replanned is not None
     )
     return svg.figure(width, row * len(results) + 8, "".join(parts), label)
+
+
+def _layout_then(now: Plan | None, then: Plan) -> str:
+    """The best layout after a change, in words."""
+    if now is None or cuts_of(then) != cuts_of(now):
+        return words.layout(then, dp=False)
+    chunks = then.layout.chunks
+    more = f", {chunks} chunk{'s' * (chunks > 1)} per stage" if chunks != now.layout.chunks else ""
+    return f"the same layout{more}"
 
 
 def _percent(share: float) -> str:

@@ -172,14 +172,22 @@ def ask_one(questions: list[Question]) -> bool:
 
 
 @lru_cache(maxsize=512)
-def picked(question: Question, cuts: Cuts) -> Plan | str:
-    """The plan of the reader's own cuts, or in one line why they cannot be."""
+def picked(question: Question, cuts: Cuts, chunks: int = 0) -> Plan | str:
+    """The plan of the reader's own cuts, or in one line why they cannot be. chunks: as `cut` takes them."""
     job, sequences = job_of(question)
     zero = cuts.zero if job.cluster.ranks > cuts.tp * cuts.pp else 0  # of one replica ZeRO splits nothing
     try:
-        return cut(job, sequences, tp=cuts.tp, cp=cuts.cp, pp=cuts.pp, zero=zero, checkpointing=cuts.recompute)
+        return cut(
+            job, sequences, tp=cuts.tp, cp=cuts.cp, pp=cuts.pp, zero=zero, checkpointing=cuts.recompute, chunks=chunks
+        )
     except ValueError as error:
         return str(error)
+
+
+def kept(question: Question, plan: Plan) -> Plan | str:
+    """A plan's layout under another question, with as many chunks: else what more chunks gain would be taken for what
+    the question changes."""
+    return picked(question, cuts_of(plan), plan.layout.chunks)
 
 
 ALONE = Cuts(1, 1, 1, 3, "none")  # FSDP and nothing else

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaleout.spec import frameworks
 from scaleout.timing.plan import Plan
-from scaleout.views.planner.setting import DOUBLED, GPUS, MOST_GPUS, Setting, best_of, cuts_of, picked
+from scaleout.views.planner.setting import DOUBLED, GPUS, MOST_GPUS, Setting, best_of, kept
 from scaleout.words.amounts import quantity, took
 
 SHARDS = {0: "", 1: "ZeRO-1", 2: "ZeRO-2", 3: "ZeRO-3"}
@@ -105,7 +105,7 @@ def advice(setting: Setting) -> str:
     if setting.best is None:
         gpus, plan = first_that_fits(setting)
         return f"It fits on **{gpus:,} GPUs**: {layout(plan)}." if plan else ""
-    doubled = picked(setting.question._replace(sequences=2 * setting.question.sequences), cuts_of(setting.best))
+    doubled = kept(setting.question._replace(sequences=2 * setting.question.sequences), setting.best)
     if isinstance(doubled, str) or not doubled.fits or doubled.cannot or 2 * setting.question.sequences > MOST_GPUS:
         return ""
     gain = 2 * setting.best.seconds / doubled.seconds - 1  # of this layout; planned again it is no less
