@@ -207,7 +207,7 @@ def check_timed(shape: Shape) -> None:
     """ValueError, in one line, for models whose parameters and FLOPs are counted, and no step of which is priced."""
     labels = shape.features.labels
     if labels is not None:
-        head = f"a head of {labels} labels" if labels else "no head"
+        head = f"a head of {labels:,} label{'s' * (labels > 1)}" if labels else "no head"
         raise ValueError(
             f"the model has {head}, a kind that is not priced yet: take the language model that it was made from"
         )

@@ -202,7 +202,7 @@ def test_fields_that_are_not_read_are_named():
 @each(
     [
         ("Mixtral 8x7B", "the model has experts, which are not priced yet: take a dense model"),
-        ("a reward model", "the model has a head of 1 labels, a kind that is not priced yet: take the language model"),
+        ("a reward model", "the model has a head of 1 label, a kind that is not priced yet: take the language model"),
         ("embeddings", "the model has no head, a kind that is not priced yet: take the language model"),
     ]
 )
