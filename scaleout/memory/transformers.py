@@ -77,13 +77,15 @@ class Model(Blocks):
         return self.norm(hidden_states, "norm") if self.z.last else hidden_states
 
     def share(self, positions: dict[str, Positions], masks: dict[str, Tensor | None]) -> None:
-        """What layers of a kind that the first is not of save together: it is there until the last of them is done,
-        which need not be one that is simulated."""
-        first = self.layers[0]
+        """What layers save together and the first does not, as its kind is another or nothing before its rotation is
+        trained: it is there until the last of them is done, which need not be one that is simulated."""
+        first, full = self.layers[0], self.z.recipe.checkpointing == "full"
+        if not full and len(self.layers) > 1 and not self.trained_before_rotation:
+            self.shared[first] = [one.storage for one in positions[first] or ()]
         for kind in masks:
             if kind != first:
                 own = positions[kind] if positions[kind] is not positions[first] else ()
-                found = [*(own or ()), *([masks[kind]] if self.z.recipe.checkpointing == "full" else [])]
+                found = [*(own or ()), *([masks[kind]] if full else [])]
                 self.shared[kind] = [one.storage for one in found if one is not None]
 
     def layer(self, i: int, x: Tensor, positions: Positions, mask: Tensor | None) -> Tensor:

@@ -11,6 +11,7 @@ from cases import refused
 from scaleout.memory.accounts import account
 from scaleout.memory.operations import MODULES
 from scaleout.memory.states import FUSED, GATE_UP, QKV, adapter_parameters, states, tensor_shapes
+from scaleout.spec import models
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import PRESETS, Shape
@@ -71,6 +72,18 @@ def test_matrices_that_are_one_linear_layer_have_one_adapter():
     one = tensor_shapes(PRESETS["gpt2"], LORA, Layout()).blocks[:2]
     assert one == [(16, hidden), (3 * hidden, 16)]
     refused(lambda: states(PRESETS["gpt2"], replace(LORA, adapter_targets="q+v"), Layout()), "use all")
+
+
+@pytest.mark.parametrize("targets", ["all", "mlp", "down", "out", "v+down", "q+k+v"])
+@pytest.mark.parametrize("model", ["llama-2-7b", "phi-4", "mistral-7b-v0.1"])
+@pytest.mark.parametrize("checkpointing", ["none", "full"])
+def test_whatever_is_adapted_what_a_step_saves_its_backward_frees(model, targets, checkpointing):
+    """Angles and masks too, which all layers share, and of which the first saves none where nothing before its
+    rotation is trained."""
+    recipe = Recipe("bf16", adapter="lora", adapter_targets=targets, checkpointing=checkpointing)
+    moments = account(models.shape(model), 2, 8192, replace(recipe, operations="transformers")).moments
+    assert moments["optimizer"]["activations"] == moments["embedding"]["activations"] == 2 * 8192 * 2 * 8
+    assert moments["optimizer"]["logits"] == 0 and all(n >= 0 for kinds in moments.values() for n in kinds.values())
 
 
 def test_adapters_in_fp32_have_gradients_and_states_in_fp32():
