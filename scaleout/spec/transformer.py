@@ -80,7 +80,7 @@ class Shape:
 
     def _check_variant(self) -> None:
         if isinstance(self.variant, dict):  # from a file
-            object.__setattr__(self, "variant", Variant(**self.variant))
+            object.__setattr__(self, "variant", checks.built("variant", Variant, self.variant))
         if self.variant is not None:
             checks.instance("variant", self.variant, Variant)
 
