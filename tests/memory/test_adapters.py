@@ -9,8 +9,10 @@ import pytest
 from cases import refused
 
 from scaleout.memory.accounts import account
+from scaleout.memory.activations import Sizes
 from scaleout.memory.operations import MODULES
 from scaleout.memory.states import FUSED, GATE_UP, QKV, adapter_parameters, states, tensor_shapes
+from scaleout.memory.traces import Steps
 from scaleout.spec import models
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import Recipe
@@ -105,6 +107,18 @@ def test_a_four_bit_matmul_that_keeps_its_input_needs_more():
     each = 2 * tokens * (2 * hidden + ff)
     # the first block's norm has no gradient, but its matmuls are those of the others
     assert kept["loss"]["activations"] - new["loss"]["activations"] == pytest.approx(32 * each, rel=0.02)
+
+
+@pytest.mark.parametrize("phase", ["forward", "backward"])
+def test_a_four_bit_weight_is_there_in_16_bits_for_one_matmul(phase):
+    """Of one token nothing else is large."""
+    recipe = Recipe("bf16", adapter="qlora", adapter_rank=1, operations="transformers")
+    held = most = 0
+    for what, kind, size in Steps(Sizes(SEVEN, 1, 1, recipe, Layout())).layer(phase, 1).events:
+        if kind == "temporaries":
+            held += size if what == "hold" else -size
+            most = max(most, held)
+    assert 0 <= most - 4096 * 11_008 * 2 < 10**6
 
 
 def test_released_gradients_are_one_tensor_and_offloaded_activations_a_few_blocks():
