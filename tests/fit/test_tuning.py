@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+from types import SimpleNamespace
 
 import pytest
 from cases import each
@@ -70,6 +71,16 @@ def test_no_simpler_way_of_the_same_step_is_faster(argv):
     fastest = max(one.rate for one in fitting)
     assert shown.rate >= fastest / (1 + shown.band.share)
     assert any(not one.fits and one.rate > shown.rate for one in ways), "what is faster does not fit"
+
+
+def test_a_simpler_layout_is_chosen_within_the_band_alone():
+    def way(layout, rate, fits=True):
+        return SimpleNamespace(layout=layout, rate=rate, fits=fits, band=SimpleNamespace(share=0.1))
+
+    fast, near, far = way("offload", 100), way("fsdp", 95), way("ddp", 90)
+    assert tuning.chosen([fast, near, far]) is near, "of 110% of its rate the fastest is not told from it"
+    assert tuning.chosen([fast, far]) is fast
+    assert tuning.chosen([way("fsdp", 1, False), far]).layout == "fsdp", "nothing fits"
 
 
 def test_layouts_are_ranked_with_reasons(capsys):
