@@ -32,7 +32,7 @@ from scaleout.parallel.replicas import ROUTES, Replicas
 from scaleout.spec.layout import Layout
 from scaleout.spec.recipe import CHOICES, Recipe
 from scaleout.spec.sharding import Sharding
-from scaleout.spec.transformer import Shape, check_positions, check_timed, plain, total_parameters, unpriced
+from scaleout.spec.transformer import Shape, check_positions, plain, total_parameters, unpriced
 
 WARMUP = 2  # DDP rebuilds its buckets in the second step
 STATES = 16  # bytes of a parameter, at least: fp32 weights, gradients and AdamW's two moments
@@ -203,7 +203,6 @@ def predicted(o: Options, world: int) -> tuple[Account | None, str]:
 def refuse(lab: runner.Lab) -> bool:
     """Refuse, in one line, what could not work; returns whether the step runs on fake tensors."""
     s, o = lab.s, lab.o
-    check_timed(o.shape)  # a language model is made, whatever head the file names
     check_positions(o.shape, o.seq)
     if not o.theirs:
         _refuse_ours(o)
