@@ -171,6 +171,7 @@ def lever(setting: Setting) -> str:
 def run(best: dict[str, Any], gpus: int, tokens: float, price: float, currency: str) -> dict[str, Any]:
     """Hours, GPU-hours and price of so many tokens."""
     cost = run_cost(tokens, best["tokens_per_second"], gpus, GPU_WATTS, price)
+    checks.number("the price of so many tokens", cost.price, 0)
     return {
         "tokens": tokens,
         "hours": cost.hours,

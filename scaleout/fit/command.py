@@ -53,8 +53,8 @@ def parser() -> Parser:
     options.add_argument(
         "--recompute", "--checkpointing", help=f"with --layout: {', '.join(RECOMPUTE)} (the fastest that fits)"
     )
-    options.add_argument("--loss", default="eager", help="eager, fused or chunked (eager)")
-    options.add_argument("--network", default="ndr", help=f"between nodes: {', '.join(NETWORKS)} (ndr)")
+    options.add_argument("--loss", help="eager, fused or chunked (eager; with Liger chunked)")
+    options.add_argument("--network", help=f"between nodes: {', '.join(NETWORKS)} (ndr)")
     options.add_argument("--tokens", type=float, default=1e9, help="of the whole run (1e9)")
     options.add_argument("--price", type=float, default=EXAMPLE.gpu_hour, help="of one GPU for one hour (an example)")
     options.add_argument("--currency", default=EXAMPLE.currency)
@@ -103,16 +103,19 @@ def model(o: Namespace) -> tuple[str, Shape, tuple[str, ...]]:
 
 def tunes(o: Namespace) -> str:
     """The method of fine-tuning that is asked for, or ""."""
-    return next(
-        (name for name in finetune.METHODS if getattr(o, name) is not None and getattr(o, name) is not False), ""
-    )
+    return next((name for name in finetune.METHODS if given(o, name)), "")
+
+
+def given(o: Namespace, name: str) -> bool:
+    """Whether an option is on the command line."""
+    return getattr(o, name) is not None and getattr(o, name) is not False
 
 
 def question(o: Namespace) -> tuple[Question, tuple[str, ...]]:
     """What is asked of a cluster, and the fields of the config.json that are not read. ValueError, in one line, for
     what cannot be."""
     for name in ("optimizer", "micro_batch", "targets", "prepared", "precision"):
-        if getattr(o, name):
+        if given(o, name):
             flag = name.replace("_", "-")
             raise ValueError(f"--{flag} is of fine-tuning on one GPU or one node: add --full, --lora or --qlora")
     text_of_model, shape, unread = model(o)
@@ -123,12 +126,13 @@ def question(o: Namespace) -> tuple[Question, tuple[str, ...]]:
         near = NODE * round(o.gpus / NODE)
         raise ValueError(f"gpus above {NODE} fill whole nodes of {NODE}: use {near}, not {o.gpus}")
     named("device", o.device, DEVICES)
-    named("network", o.network, NETWORKS)
+    network, loss = o.network or "ndr", o.loss or "eager"
+    named("network", network, NETWORKS)
     program = named("program", o.program or "megatron", PROGRAMS)
     seq = length(o, shape, LONGEST)
     batch = PER_GPU * o.gpus if o.batch is None else o.batch
     checks.whole("batch", batch, limit=PER_GPU * MOST_GPUS)
-    asked = Question(text_of_model, o.device, o.gpus, batch, seq, o.network, loss=o.loss, program=program)
+    asked = Question(text_of_model, o.device, o.gpus, batch, seq, network, loss=loss, program=program)
     return asked, unread
 
 
@@ -143,6 +147,7 @@ def length(o: Namespace, shape: Shape, usual: int) -> int:
 def tuned(o: Namespace, method: str) -> tuple[finetune.Setting, int, dict[str, tuple], tuple[str, ...]]:
     """What is asked of one GPU or one node, sequences of a step on each GPU, the values to choose from of what nobody
     gave, and the fields of the config.json that are not read. ValueError, in one line, for what cannot be."""
+    check_given(o, method)
     text_of_model, shape, unread = model(o)
     gpus = 1 if o.gpus is None else o.gpus
     checks.whole("gpus", gpus)
@@ -151,6 +156,10 @@ def tuned(o: Namespace, method: str) -> tuple[finetune.Setting, int, dict[str, t
                          f"--{method}")  # fmt: skip
     named("device", o.device, DEVICES)
     program = named("program", o.program or "hf", TUNERS)
+    if program == "liger" and o.loss not in (None, "chunked"):
+        raise ValueError(f"Liger makes the loss in chunks, together with the head: leave out --loss {o.loss}")
+    if o.layout == "fsdp" and gpus == 1:
+        raise ValueError("one GPU has nothing to shard: use layout ddp or offload, or more --gpus")
     batch = PER_GPU * gpus if o.batch is None else o.batch
     checks.whole("batch", batch, limit=PER_GPU * MOST_GPUS)
     if batch % gpus:
@@ -161,7 +170,7 @@ def tuned(o: Namespace, method: str) -> tuple[finetune.Setting, int, dict[str, t
     rank = getattr(o, method)
     values = {
         "model": text_of_model, "device": o.device, "gpus": gpus, "method": method, "seq": length(o, shape, TUNED),
-        "batch": o.micro_batch or 1, "checkpointing": o.recompute or "full", "loss": o.loss,
+        "batch": o.micro_batch or 1, "checkpointing": o.recompute or "full", "loss": o.loss or "eager",
         "optimizer": o.optimizer or "adamw", "rank": RANK if rank is True else rank, "passes": sequences,
         "layout": o.layout or "fsdp", "precision": o.precision or "bf16", "program": program,
         "targets": o.targets or "all", "unquantized": "fp32" if o.prepared else "compute",
@@ -175,6 +184,19 @@ def tuned(o: Namespace, method: str) -> tuple[finetune.Setting, int, dict[str, t
     if setting.fused and len(some) in (1, 2):
         raise ValueError("its q, k and v are one matrix, which is adapted whole: use targets all, attention or q+k+v")
     return setting, sequences, free, unread
+
+
+def check_given(o: Namespace, method: str) -> None:
+    """ValueError for an option that another method of fine-tuning has, or none."""
+    for name, methods in (
+        ("targets", ("lora", "qlora")),
+        ("prepared", ("qlora",)),
+        ("precision", ("full",)),
+        ("network", ()),
+    ):
+        if given(o, name) and method not in methods:
+            theirs = " or ".join(f"--{one}" for one in methods) or "more than one node"
+            raise ValueError(f"--{name} is of {theirs}: leave it out of --{method}")
 
 
 def free_values(o: Namespace, sequences: int) -> dict[str, tuple]:
@@ -218,8 +240,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         options = parser().parse_args(argv)
         result = found(options)
+        shown = json.dumps(result, indent=1, allow_nan=False) if options.json else text.text(result)
     except ValueError as error:
         print(f"fit: {error}", file=sys.stderr)
         return 2
-    print(json.dumps(result, indent=1) if options.json else text.text(result))
+    print(shown)
     return 0

@@ -48,6 +48,12 @@ class Linears(Operations):
         result = self.add(result, self.scaled(self.low_rank(x, rows, columns)))
         return self.to(result, width)
 
+    @property
+    def trained_before_rotation(self) -> bool:
+        """Whether queries or keys of the first layer have a gradient: an adapter makes a part of them."""
+        targets, names = set(self.z.recipe.targets), {"q", "k", "v"}
+        return not self.z.frozen or (names <= targets if self.modules.qkv else bool({"q", "k"} & targets))
+
     def pretrained(self, x: Tensor, rows: int, columns: int, bias: bool = False) -> Tensor:
         """The frozen matrix alone."""
         if self.z.recipe.adapter == "qlora":

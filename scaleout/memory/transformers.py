@@ -78,13 +78,15 @@ class Model(Blocks):
         return self.norm(hidden_states, "norm") if self.z.last else hidden_states
 
     def share(self, positions: dict[int | None, Positions], masks: dict[int | None, Tensor | None]) -> None:
-        """What layers of a window that the first has not save together: it is there until the last of them is done,
-        which need not be one that is simulated."""
-        first = self.layers[0].window
+        """What layers save together and the first does not, as its window is another or nothing before its rotation is
+        trained: it is there until the last of them is done, which need not be one that is simulated."""
+        first, full = self.layers[0].window, self.z.recipe.checkpointing == "full"
+        if not full and len(self.layers) > 1 and not self.trained_before_rotation:
+            self.shared[first] = [one.storage for one in positions[first] or ()]
         for window in masks:
             if window != first:
                 own = positions[window] if positions[window] is not positions[first] else ()
-                found = [*(own or ()), *([masks[window]] if self.z.recipe.checkpointing == "full" else [])]
+                found = [*(own or ()), *([masks[window]] if full else [])]
                 self.shared[window] = [one.storage for one in found if one is not None]
 
     def layer(self, i: int, x: Tensor, positions: Positions, mask: Tensor | None) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from scaleout.spec.config import opened
 from scaleout.spec.families import FAMILIES
 from scaleout.spec.recipe import Recipe
-from scaleout.spec.transformer import Shape
+from scaleout.spec.transformer import Shape, check_timed
 
 KERNELS = {"sdpa": "sdpa", "naive": "eager", "flash": "flash_attention_2"}  # what they call the kernels of attention
 LAYERS = "num_hidden_layers"
@@ -32,15 +32,17 @@ def installed(package: str = "transformers") -> bool:
 def cut(config: Mapping[str, Any], layers: int | None) -> dict[str, Any]:
     """A config.json with its first `layers` layers, None for all. ValueError, in one line, where it has fewer."""
     values = dict(opened(config))
+    shape = Shape.from_config(values)
+    check_timed(shape)  # a language model is made, whatever head the file names
+    there = shape.layers
     if layers is None:
         return values
-    family = FAMILIES.get(values.get("model_type", ""))
-    names = {} if family is None else {shared: own for own, shared in family.names.items()}
-    key = names.get(LAYERS, LAYERS)
-    there = values.get(key, layers)
+    names = {shared: own for own, shared in FAMILIES[values["model_type"]].names.items()}
     if layers > there:
         raise ValueError(f"--layers {layers}: the config.json has {there}: use at most as many")
-    kinds = {"layer_types": values["layer_types"][:layers]} if values.get("layer_types") else {}
+    kinds = values.get("layer_types")
+    kinds = {"layer_types": kinds[:layers]} if isinstance(kinds, list) else {}
+    key = names.get(LAYERS, LAYERS)
     return values | {key: layers} | kinds
 
 

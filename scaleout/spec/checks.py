@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Mapping
-from typing import TypeGuard, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 V = TypeVar("V")
 
@@ -77,6 +77,14 @@ def known(word: str, key: object, table: Mapping[str, V]) -> V:
 def instance(name: str, value: object, kind: type) -> None:
     if not isinstance(value, kind):
         raise ValueError(f"{name} must be a {kind.__name__}, not {said(value)}")
+
+
+def built(name: str, kind: type[V], values: Mapping[str, Any]) -> V:
+    """kind(**values); ValueError for values that it does not take, or lacks."""
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise ValueError(f"{name}: {str(error).partition(') ')[2] or error}") from None
 
 
 def one_of(name: str, value: object, options: tuple[object, ...]) -> None:

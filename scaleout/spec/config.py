@@ -98,14 +98,16 @@ def opened(config: Mapping | str | Path) -> dict:
     shown = shown if len(shown) <= 60 else f"…{shown[-60:]}"  # of a long path its end, which has the file's name
     try:
         path = path / "config.json" if path.is_dir() else path
-        size = path.stat().st_size
-        text = "" if size > LARGEST else path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            found = file.read(LARGEST + 1)  # no more of what has no end, as a device
+        text = "" if len(found) > LARGEST else found.decode("utf-8")
     except (OSError, ValueError) as error:
         gone = ": there is no such file" * isinstance(error, FileNotFoundError)
         raise ValueError(f"{checks.said(shown)} is no config.json, and no folder with one{gone}") from None
-    if size > LARGEST:
-        limit = f"a config.json has at most {LARGEST // 10**6} MB"
-        raise ValueError(f"{checks.said(shown)} has {size / 1e6:,.0f} MB: {limit}")
+    if len(found) > LARGEST:
+        raise ValueError(
+            f"{checks.said(shown)} is larger than the {LARGEST // 10**6} MB that a config.json has at most"
+        )
     return parsed(text)
 
 

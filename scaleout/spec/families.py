@@ -76,6 +76,7 @@ def _mistral(config: Config) -> dict[str, Any]:
 def _qwen_window(config: Config) -> dict[str, Any]:
     if not _flag(config, "use_sliding_window"):
         return {}
+    checks.whole("max_window_layers", config["max_window_layers"], 0)
     return _window(config, lambda layer: layer >= config["max_window_layers"])
 
 

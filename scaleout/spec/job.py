@@ -157,6 +157,7 @@ class Job:
         part_values = {name: value for name, value in changes.items() if name not in self.__dict__}
         for part in PARTS:
             current = own_values.get(part, getattr(self, part))
+            checks.instance(part, current, KINDS[part])
             changed = {name: part_values.pop(name) for name in [f.name for f in fields(current)] if name in part_values}
             if part == "layout" and "dp" not in changed and "layout" not in own_values:
                 changed["dp"] = self._data_ranks(own_values.get("cluster", self.cluster), changed)
@@ -218,7 +219,7 @@ class Job:
         """The job that `to_json` wrote. ValueError, in one line, for text that is none."""
         try:
             document = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ValueError("a job is a JSON object, as Job.to_json writes it") from None
         checks.instance("a job", document, dict)
         if unknown := document.keys() - {entry.name for entry in fields(Job)}:
@@ -230,11 +231,11 @@ class Job:
             if name in tables and isinstance(value, str):
                 document[name] = checks.known(name, value, tables[name])
             elif isinstance(value, dict):
-                document[name] = _build(name, kind, value)
+                document[name] = checks.built(name, kind, value)
         document |= {
             name: tuple(document[name]) for name in ("order", "blocks") if isinstance(document.get(name), list)
         }
-        return _build("job", Job, document)
+        return checks.built("job", Job, document)
 
 
 KINDS = {"shape": Shape, "device": Device, "cluster": Cluster, "layout": Layout, "recipe": Recipe, "program": Program,
@@ -257,16 +258,8 @@ def _key(table: dict, value):
     return next((key for key, known in table.items() if known == value), None) or asdict(value)
 
 
-def _build(name: str, kind: type, values: dict):
-    try:
-        return kind(**values)
-    except TypeError as error:
-        raise ValueError(f"{name}: {str(error).partition(') ')[2] or error}") from None
-
-
 def _cluster(values) -> Cluster:
     checks.instance("cluster", values, dict)
-    wires = {
-        name: _build(name, Wire, values[name]) for name in ("inside", "across") if isinstance(values.get(name), dict)
-    }
-    return _build("cluster", Cluster, values | wires)
+    own = [name for name in ("inside", "across") if isinstance(values.get(name), dict)]
+    wires = {name: checks.built(name, Wire, values[name]) for name in own}
+    return checks.built("cluster", Cluster, values | wires)

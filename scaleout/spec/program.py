@@ -69,6 +69,8 @@ class Program:
     jitter: float = 0.005
 
     def __post_init__(self) -> None:
+        for name in ("name", "label"):
+            checks.instance(name, getattr(self, name), str)
         checks.one_of("attention", self.attention, ATTENTIONS)
         checks.one_of("tensor_overlap", self.tensor_overlap, OVERLAPS)
         for name in ("fused", "projections", "flat", "data_overlap", "weight_overlap", "windows"):

@@ -40,6 +40,8 @@ class Wire:
             raise ValueError(f"alpha_seconds must be a number from 0 up, not {self.alpha_seconds!r}")
         if not (is_number(self.bytes_per_s) and self.bytes_per_s > 0):
             raise ValueError(f"bytes_per_s must be a finite number above 0, not {self.bytes_per_s!r}")
+        if self.link != "":
+            checks.known("link", self.link, LINKS)
 
     @property
     def peers(self) -> int:
@@ -77,6 +79,9 @@ class Cluster:
     def __post_init__(self) -> None:
         for name in ("nodes", "gpus_per_node", "nics_per_node"):
             checks.whole(name, getattr(self, name))
+        checks.flag("in_network", self.in_network)
+        for name in ("inside", "across"):
+            checks.instance(name, getattr(self, name), Wire)
 
     @property
     def ranks(self) -> int:

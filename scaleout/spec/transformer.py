@@ -80,7 +80,7 @@ class Shape:
 
     def _check_variant(self) -> None:
         if isinstance(self.variant, dict):  # from a file
-            object.__setattr__(self, "variant", Variant(**self.variant))
+            object.__setattr__(self, "variant", checks.built("variant", Variant, self.variant))
         if self.variant is not None:
             checks.instance("variant", self.variant, Variant)
 
@@ -207,7 +207,7 @@ def check_timed(shape: Shape) -> None:
     """ValueError, in one line, for models whose parameters and FLOPs are counted, and no step of which is priced."""
     labels = shape.features.labels
     if labels is not None:
-        head = f"a head of {labels} labels" if labels else "no head"
+        head = f"a head of {labels:,} label{'s' * (labels > 1)}" if labels else "no head"
         raise ValueError(
             f"the model has {head}, a kind that is not priced yet: take the language model that it was made from"
         )

@@ -110,22 +110,26 @@ class Variant:
             checks.one_of("caps", cap, CAPS)
         for layer in self.global_layers:
             checks.whole("a layer of global_layers", layer, 0)
-        for name, least in (("window", 1), ("position_offset", 0), ("labels", 0)):
+        checks.whole("position_offset", self.position_offset, 0)
+        for name, least in (("window", 1), ("labels", 0)):
             if getattr(self, name) is not None:
                 checks.whole(name, getattr(self, name), least)
         for name, kind in (("experts", Experts), ("latent", Latent)):
             value = getattr(self, name)
             if isinstance(value, dict):
-                object.__setattr__(self, name, kind(**value))
+                object.__setattr__(self, name, checks.built(name, kind, value))
             elif value is not None:
                 checks.instance(name, value, kind)
 
 
 def _tuples(record) -> None:
-    """Lists, as JSON has them, become tuples."""
+    """Lists, as JSON has them, become tuples. ValueError for what is neither."""
     for entry in fields(record):
-        if isinstance(getattr(record, entry.name), list):
-            object.__setattr__(record, entry.name, tuple(getattr(record, entry.name)))
+        value = getattr(record, entry.name)
+        if str(entry.type).startswith("tuple") and (value, entry.name) != (None, "biases"):
+            if not isinstance(value, (list, tuple)):
+                raise ValueError(f"{entry.name} must be a list, not {checks.said(value)}")
+            object.__setattr__(record, entry.name, tuple(value))
 
 
 LIKE_LLAMA = Variant()

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 from cases import each
@@ -71,6 +72,16 @@ def test_no_simpler_way_of_the_same_step_is_faster(argv):
     fastest = max(one.rate for one in fitting)
     assert shown.rate >= fastest / (1 + shown.band.share)
     assert any(not one.fits and one.rate > shown.rate for one in ways), "what is faster does not fit"
+
+
+def test_a_simpler_layout_is_chosen_within_the_band_alone():
+    def way(layout, rate, fits=True):
+        return SimpleNamespace(layout=layout, rate=rate, fits=fits, band=SimpleNamespace(share=0.1))
+
+    fast, near, far = way("offload", 100), way("fsdp", 95), way("ddp", 90)
+    assert tuning.chosen([fast, near, far]) is near, "of 110% of its rate the fastest is not told from it"
+    assert tuning.chosen([fast, far]) is fast
+    assert tuning.chosen([way("fsdp", 1, False), far]).layout == "fsdp", "nothing fits"
 
 
 def test_layouts_are_ranked_with_reasons(capsys):
@@ -165,6 +176,15 @@ def test_every_model_by_name_is_answered(key):
         (("qwen3-8b", "--device", "t4", "--lora", "--tokens", "-1"), "tokens must be a finite number from 0"),
         (("qwen3-8b", "--device", "t4", "--gpus", "1", "--targets", "all"), "--targets is of fine-tuning"),
         (("qwen3-8b", "--device", "t4", "--micro-batch", "2"), "add --full, --lora or --qlora"),
+        (("qwen3-8b", "--device", "t4", "--full", "--layout", "fsdp"), "one GPU has nothing to shard: use layout ddp"),
+        (("qwen3-8b", "--device", "t4", "--full", "--targets", "q+v"), "--targets is of --lora or --qlora: leave it"),
+        (("qwen3-8b", "--device", "t4", "--lora", "--prepared"), "--prepared is of --qlora: leave it out of --lora"),
+        (("qwen3-8b", "--device", "t4", "--qlora", "--precision", "bf16"), "--precision is of --full: leave it out"),
+        (("qwen3-8b", "--device", "t4", "--full", "--network", "ndr"), "--network is of more than one node"),
+        (("qwen3-8b", "--device", "t4", "--full", "--program", "liger", "--loss", "eager"), "leave out --loss eager"),
+        (("qwen3-8b", "--device", "t4", "--gpus", "1", "--micro-batch", "0"), "add --full, --lora or --qlora"),
+        (("qwen3-8b", "--device", "h100-sxm", "--full", "--tokens", "1e308", "--price", "1e308"),
+         "the price of so many tokens must be a finite number"),
         (("qwen3-8b", "--device", "t4", "--full", "--gpus", "2", "--layout", "fsdp", "--optimizer", "muon"),
          "muon is not priced under FSDP"),
     ]
@@ -179,6 +199,9 @@ def test_what_cannot_be_is_one_line(argv, words):
 
 @each(
     [
+        ('{"model_type": "qwen2", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, '
+         '"vocab_size": 99, "intermediate_size": 64, "use_sliding_window": true, "max_window_layers": "1"}',
+         "max_window_layers must be a whole number of at least 0, not '1'"),
         ("[1, 2]", "a config.json is an object, from { to }"),
         ("{", "this is not JSON: paste a whole config.json"),
         ("", "this is not JSON"),
@@ -190,7 +213,7 @@ def test_what_cannot_be_is_one_line(argv, words):
         ('{"model_type": "mixtral", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, '
          '"vocab_size": 32000, "intermediate_size": 14336, "num_local_experts": 8, "num_experts_per_tok": 2}',
          "the memory of a model with experts is not priced with adapters"),
-        ("x" * 2_000_000, "has 2 MB: a config.json has at most 1 MB"),
+        ("x" * 2_000_000, "is larger than the 1 MB that a config.json has at most"),
     ]
 )  # fmt: skip
 def of_a_file(folder, text, words):
@@ -209,6 +232,12 @@ def test_a_file_that_is_none_is_one_line(tmp_path):
     with contextlib.redirect_stderr(io.StringIO()) as error:
         assert main([str(tmp_path), "--device", "t4", "--lora"]) == 2
     assert "is no config.json, and no folder with one" in error.getvalue()
+
+
+def test_a_device_without_an_end_is_no_config():
+    with contextlib.redirect_stderr(io.StringIO()) as error:
+        assert main(["/dev/zero", "--device", "t4", "--lora"]) == 2
+    assert error.getvalue() == "fit: '/dev/zero' is larger than the 1 MB that a config.json has at most\n"
 
 
 def test_nearest_names_are_parts_and_like_words():

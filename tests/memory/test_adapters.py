@@ -9,9 +9,12 @@ import pytest
 from cases import refused
 
 from scaleout.memory.accounts import account
+from scaleout.memory.activations import Sizes
 from scaleout.memory.job import fullest
 from scaleout.memory.operations import MODULES
 from scaleout.memory.states import FUSED, GATE_UP, QKV, adapter_parameters, states, tensor_shapes
+from scaleout.memory.traces import Steps
+from scaleout.spec import models
 from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
@@ -79,6 +82,18 @@ def test_matrices_that_are_one_linear_layer_have_one_adapter():
     refused(lambda: states(PRESETS["gpt2"], replace(LORA, adapter_targets="q+v"), Layout()), "use all")
 
 
+@pytest.mark.parametrize("targets", ["all", "mlp", "down", "out", "v+down", "q+k+v"])
+@pytest.mark.parametrize("model", ["llama-2-7b", "phi-4", "mistral-7b-v0.1"])
+@pytest.mark.parametrize("checkpointing", ["none", "full"])
+def test_whatever_is_adapted_what_a_step_saves_its_backward_frees(model, targets, checkpointing):
+    """Angles and masks too, which all layers share, and of which the first saves none where nothing before its
+    rotation is trained."""
+    recipe = Recipe("bf16", adapter="lora", adapter_targets=targets, checkpointing=checkpointing)
+    moments = account(models.shape(model), 2, 8192, replace(recipe, operations="transformers")).moments
+    assert moments["optimizer"]["activations"] == moments["embedding"]["activations"] == 2 * 8192 * 2 * 8
+    assert moments["optimizer"]["logits"] == 0 and all(n >= 0 for kinds in moments.values() for n in kinds.values())
+
+
 def test_adapters_in_fp32_have_gradients_and_states_in_fp32():
     half = states(SEVEN, Recipe("bf16", adapter="lora"), Layout())
     wide = states(SEVEN, Recipe("bf16", adapter="lora", adapter_dtype="fp32"), Layout())
@@ -98,6 +113,18 @@ def test_a_four_bit_matmul_that_keeps_its_input_needs_more():
     each = 2 * tokens * (2 * hidden + ff)
     # the first block's norm has no gradient, but its matmuls are those of the others
     assert kept["loss"]["activations"] - new["loss"]["activations"] == pytest.approx(32 * each, rel=0.02)
+
+
+@pytest.mark.parametrize("phase", ["forward", "backward"])
+def test_a_four_bit_weight_is_there_in_16_bits_for_one_matmul(phase):
+    """Of one token nothing else is large."""
+    recipe = Recipe("bf16", adapter="qlora", adapter_rank=1, operations="transformers")
+    held = most = 0
+    for what, kind, size in Steps(Sizes(SEVEN, 1, 1, recipe, Layout())).layer(phase, 1).events:
+        if kind == "temporaries":
+            held += size if what == "hold" else -size
+            most = max(most, held)
+    assert 0 <= most - 4096 * 11_008 * 2 < 10**6
 
 
 def test_released_gradients_are_one_tensor_and_offloaded_activations_a_few_blocks():

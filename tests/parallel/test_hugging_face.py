@@ -1,5 +1,6 @@
 """Models of transformers as the labs call theirs. Where that package is not installed, another stands for its model."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -41,9 +42,16 @@ def test_the_first_layers_of_a_config():
     two = hugging_face.cut(CONFIG | {"layer_types": ["full_attention"] * 3}, 2)
     assert two["num_hidden_layers"] == 2 and two["layer_types"] == ["full_attention"] * 2
     assert hugging_face.cut(CONFIG, None) == CONFIG
-    gpt = {"model_type": "gpt2", "n_layer": 12}
+    gpt = {"model_type": "gpt2", "n_layer": 12, "n_embd": 8, "n_head": 2, "vocab_size": 99}
     assert hugging_face.cut(gpt, 3)["n_layer"] == 3, "by the name that its family has for it"
     refused(lambda: hugging_face.cut(gpt, 13), "--layers 13: the config.json has 12: use at most as many")
+    for wrong, said in (
+        ({"n_layer": "12"}, "layers must be a whole number of at least 1, not '12'"),
+        ({"n_layer": None}, "a gpt2 lacks n_layer"),
+        ({"model_type": ["gpt2"]}, "is of model_type"),
+    ):
+        refused(partial(hugging_face.cut, gpt | wrong, 1), said)
+    assert hugging_face.cut(gpt | {"layer_types": 5}, 1)["n_layer"] == 1, "which GPT-2 does not read"
 
 
 def test_its_blocks_and_head_have_the_books_names():

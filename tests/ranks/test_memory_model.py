@@ -87,6 +87,8 @@ def test_wrong_arguments_are_one_line(words, said):
         ({}, ["--lora"], "--lora and --qlora are PEFT's: pip install transformers peft"),
         ({"model_type": "qwen3", "head_dim": 16}, [], "the book's own blocks are none of this model"),
         ({"model_type": "bert"}, [], "this config.json is of model_type 'bert'"),
+        ({"architectures": ["LlamaForSequenceClassification"], "num_labels": 1}, [], "the model has a head of 1 label"),
+        ({"num_hidden_layers": "3"}, ["--layers", "2"], "layers must be a whole number of at least 1, not '3'"),
     ],
 )
 def test_without_transformers_it_says_what_is_missing(config, words, said, tmp_path, monkeypatch):

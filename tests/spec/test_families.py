@@ -205,7 +205,7 @@ def test_fields_that_are_not_read_are_named():
             "Mixtral 8x7B",
             "the model has experts, whose memory is not priced yet but with Hugging Face's transformers: use",
         ),
-        ("a reward model", "the model has a head of 1 labels, a kind that is not priced yet: take the language model"),
+        ("a reward model", "the model has a head of 1 label, a kind that is not priced yet: take the language model"),
         ("embeddings", "the model has no head, a kind that is not priced yet: take the language model"),
     ]
 )

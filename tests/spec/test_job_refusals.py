@@ -1,17 +1,24 @@
 """What a refusal of a job names is accepted: random jobs of which one thing, or two, cannot be."""
 
+import json
+import math
 import random
 import re
+from dataclasses import replace
 
 import pytest
+from cases import refused
 from jobs import jobs
 
 from scaleout.memory.job import fullest
 from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
 from scaleout.spec.layout import Layout
+from scaleout.spec.program import PROGRAMS
+from scaleout.spec.recipe import Recipe
 from scaleout.spec.topology import cluster
-from scaleout.spec.transformer import PRESETS
+from scaleout.spec.transformer import PRESETS, Shape
+from scaleout.spec.variant import Experts, Latent, Variant
 from scaleout.timing.job import step
 from scaleout.timing.search import cut
 
@@ -162,3 +169,36 @@ def test_a_cut_that_is_named_is_one(seed):
                     job = job.other(**changes)
                 else:
                     asked |= {axis: changes.get(axis, degree) for axis, degree in asked.items()}
+
+
+def paths(document, above=()):
+    """Every place in a JSON document, and one in each object that it does not have."""
+    for name, value in document.items():
+        yield (*above, name)
+        if isinstance(value, dict):
+            yield from paths(value, (*above, name))
+            yield (*above, name, "unknown")
+
+
+def test_whatever_stands_in_a_jobs_file_is_a_job_or_refused_in_one_line():
+    experts = Experts(8, 2, 64, dense=(0,))
+    shape = replace(PRESETS["llama-3-8b"], variant=Variant(experts=experts, latent=Latent(8, 8, 8, 8), biases=("q",)))
+    recipe = Recipe("bf16", adapter="lora", adapter_targets="q+v", adapter_dropout=0.05, optimizer="lion", paged=True)
+    program = replace(PROGRAMS["huggingface"], fused=True)
+    job = Job(shape, 128, DEVICES["t4"], cluster(1, 1, "pcie3"), 1, Layout(), recipe, program)
+    assert Job.from_json(job.to_json()) == job
+    hostile = (None, 0, -1, 1.5, "", "x", True, [], ["q"], {}, {"a": 1}, 10**400, math.nan, [[]], [1, -1])
+    for path in paths(json.loads(job.to_json())):
+        for value in hostile:
+            document = part = json.loads(job.to_json())
+            for name in path[:-1]:
+                part = part[name]
+            part[path[-1]] = value
+            try:
+                hash(Job.from_json(json.dumps(document)))
+            except ValueError as error:
+                assert "\n" not in str(error), path
+    refused(lambda: Job.from_json('{"a":' * 10**5), "a job is a JSON object")
+    refused(lambda: job.other(recipe=None), "recipe must be a Recipe, not None")
+    refused(lambda: Shape(1, 2, 1, 3, variant={"a": 1}), "variant: got an unexpected keyword argument 'a'")
+    refused(lambda: Variant(global_layers=3), "global_layers must be a list, not 3")

@@ -11,6 +11,7 @@ from repo import ROOT
 
 from scaleout.collectives.job import block_of, replica_collectives
 from scaleout.memory.job import rank_account
+from scaleout.spec.adapters import adapted, stored_in_4_bits
 from scaleout.spec.blocks import kinds
 from scaleout.spec.devices import DEVICES
 from scaleout.spec.job import Job
@@ -35,6 +36,18 @@ def job(name, program="megatron", seq=T, recipe=BF16, **changes):
     shape = PRESETS.get(name) or Shape.from_config(MODELS[name]["config"])
     one = Job(shape, seq, H100, NODE, 1, Layout(dp=8, zero=1), recipe, PROGRAMS[program])
     return one.other(**changes) if changes else one
+
+
+def test_an_adapter_stands_beside_every_linear_layer_and_beside_no_expert():
+    """PEFT's all-linear: experts and routers are parameters of transformers' modules, latent attention's are layers."""
+    shape, recipe = Shape.from_config(MODELS["DeepSeek V3"]["config"]), Recipe("bf16", adapter="qlora")
+    queries, shared = {"q_down", "q_up"}, {"shared_gate", "shared_up", "shared_down"}
+    every = queries | {"kv_down", "kv_up", "out"}
+    few = replace(recipe, adapter_targets="q+v")
+    for experts, linear in ((True, every | shared), (False, every | {"gate", "up", "down"})):
+        assert {m.name for m in adapted(shape, recipe, experts)} == linear
+        assert {m.name for m in adapted(shape, few, experts)} == queries
+        assert {m.name for m in stored_in_4_bits(shape, few, experts)} == linear
 
 
 def block(one):
