@@ -48,8 +48,13 @@ class Sizes:
         if self.layout.sequence_parallel:
             check_sequence(self.seq, self.layout.tp)
         if self.transformers and (self.gathers or self.recipe.compiled or self.recipe.checkpointing == "selective"):
-            kind = "sequence parallelism" if self.gathers else "selective checkpointing"
-            kind = "compiled form that is priced" if self.recipe.compiled else kind
+            kind = (
+                "compiled form that is priced"
+                if self.recipe.compiled
+                else "sequence parallelism"
+                if self.gathers
+                else "selective checkpointing"
+            )
             raise ValueError(f"transformers' modules have no {kind}: use operations book")
         if self.recipe.operations in ("liger", "lit-gpt") and not (self.shape.llama and not self.shape.features.family):
             raise ValueError(f"of {self.recipe.operations} Llama's modules are priced: use operations transformers")
@@ -274,9 +279,7 @@ class Sizes:
 
 def norm_kept(z: Sizes) -> int:
     """A norm's input, and for each token the mean and deviation, or the root mean square."""
-    if z.shape.norm == "layernorm":
-        return z.x + 2 * z.per_token * z.r
-    return z.x + 4 * z.per_token
+    return z.x + z.per_token * (2 * z.r if z.shape.norm == "layernorm" else 4)
 
 
 def qk_norm_kept(z: Sizes) -> int:

@@ -18,6 +18,7 @@ from scaleout.memory import allocator
 from scaleout.memory.accounts import KINDS, Layout, Recipe, account
 from scaleout.memory.tape import MOMENTS
 from scaleout.spec.devices import DEVICES
+from scaleout.spec.models import MODELS
 from scaleout.spec.transformer import PRESETS, total_parameters
 from scaleout.views import memory
 from scaleout.views.choices import NAMES
@@ -99,7 +100,7 @@ def test_every_kind_has_a_colour_and_every_preset_a_name():
     drawn = {(stack.COLOURS[kind], stack.PALE.get(kind, 1.0)) for kind in stack.ORDER}
     assert len(drawn) == len(stack.ORDER)
     assert {moment: short for moment, (_, short, _) in words.MOMENTS.items()} == stack.MOMENTS
-    assert set(NAMES) == set(PRESETS)
+    assert set(NAMES) == {*PRESETS, *MODELS}
 
 
 # --- controls --------------------------------------------------------------------------------------------------------

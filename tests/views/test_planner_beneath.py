@@ -51,13 +51,15 @@ def test_a_kept_layout_keeps_its_chunks_and_another_number_is_said():
     for change in ("network half as fast", "half the sequences"):
         assert kept(clusters.changed(now.question, change), now.best).layout.chunks == chunks
     faster = picked(clusters.changed(now.question, "half the sequences"), cuts_of(now.best))
-    assert faster.layout.chunks > chunks == 1
+    assert faster.layout.chunks != chunks
     drawn = told("what-if")["blocks"][1][1]
     then = {
         change: best.layout.chunks for change, _, _, best in clusters.gains(now) if cuts_of(best) == cuts_of(now.best)
     }
-    assert then["network half as fast"] == chunks < then["half the sequences"]
-    assert "the same layout<" in drawn and f"the same layout, {then['half the sequences']} chunks per stage<" in drawn
+    assert {"network half as fast", "half the sequences"} <= then.keys()
+    for found in then.values():
+        more = f", {found} chunks per stage" * (found != chunks)
+        assert f"the same layout{more}<" in drawn
 
 
 def test_one_step_away_is_priced_as_if_it_were_yours():
