@@ -63,7 +63,7 @@ class HardwareTable(MarkdownDirective):
         head = ["Device", "GiB", "TB/s", *(name.replace("tf", "TF") for name in RATES), "FLOP per byte", "Link", "GB/s"]
         sources = [
             f"- {gpu.name}: {gpu.source}. Memory: {gpu.memory_source}."
-            + f" Its kernels are taken for {CHIPS[gpu.priced_as]}'s, a guess." * bool(gpu.priced_as)
+            + (f" Its kernels are taken for {CHIPS[gpu.priced_as]}'s, a guess." if gpu.priced_as else "")
             for gpu in DEVICES.values()
         ]
         rows = markdown(head, hardware_rows(), ("Device", "Link"))
