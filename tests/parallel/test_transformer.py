@@ -181,7 +181,7 @@ def test_flops_are_those_that_torch_counts():
         (lambda: Recipe(dropout=10**400), "dropout must be a number from 0 up to but not including 1, not 1000"),
         (lambda: Recipe(precision=[1]), "precision must be one of fp32, "),
         (lambda: preset([1]), "model [1] is unknown: use one of gpt2, "),
-        (lambda: Transformer(GPT, attention="flash"), "attention must be one of sdpa, naive, not 'flash'"),
+        (lambda: Transformer(GPT, attention="flash-3"), "attention must be one of sdpa, naive, flash, not 'flash-3'"),
         (lambda: flops(GPT, 1, 8, []), "checkpointing must be none, selective or full, not []"),
     ],
 )
