@@ -25,6 +25,18 @@ KINDS = ("Gemma 2 9B", "Gemma 3 4B, its text model", "Mistral 7B v0.1", "Qwen3 8
 MODELS = ("gpt2-xl", "llama-2-7b", "llama-2-13b", "llama-3-8b", "llama-3-70b", "gpt-3-175b")
 
 
+H100, NODE = DEVICES["h100-sxm"], cluster(1, 8)
+BF16 = Recipe("bf16-master", main_gradients="instead")
+TOKENS = 8192  # of a micro-batch of `on_a_node`
+
+
+def on_a_node(name: str, program: str = "megatron", seq: int = TOKENS, recipe: Recipe = BF16, **changes) -> Job:
+    """A model of the book or of the published configurations on 8 H100, ZeRO-1, a sequence for each."""
+    shape = PRESETS.get(name) or Shape.from_config(CONFIGS[name]["config"])
+    job = Job(shape, seq, H100, NODE, 1, Layout(dp=8, zero=1), recipe, PROGRAMS[program])
+    return job.other(**changes) if changes else job
+
+
 def jobs(count: int, seed: int) -> list[Job]:
     """So many jobs; what cannot be is drawn again."""
     draw, out = random.Random(seed), []

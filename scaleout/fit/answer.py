@@ -21,11 +21,11 @@ from scaleout.spec.transformer import active_parameters, check_priced, total_par
 from scaleout.timing.plan import Plan
 from scaleout.timing.price import run_cost
 from scaleout.timing.quick import RECOMPUTE
+from scaleout.views.finetune.setting import most
 from scaleout.views.planner import words
 from scaleout.views.planner.setting import ALONE, RUNS, Cuts, Question, Setting, best_of, cuts_of, picked
 from scaleout.words.amounts import count, listed
 
-MOST_BATCH = 4096  # sequences of a micro-batch that are tried
 RANKED = 8  # layouts that are listed
 GAIN = 0.01  # of tokens per second: what gains less is no lever
 
@@ -134,17 +134,7 @@ def moments(job: Job) -> dict[str, dict[str, int]]:
 
 def largest(job: Job, usable: int) -> int:
     """The most sequences of a micro-batch that fit in this layout, 0 where not even one does."""
-
-    def fits(batch: int) -> bool:
-        return memory.fullest(job.other(batch=batch)).peak_bytes <= usable
-
-    low, high = 0, 1
-    while high <= MOST_BATCH and fits(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    return most(lambda batch: memory.fullest(job.other(batch=batch)).peak_bytes <= usable)
 
 
 def lever(setting: Setting) -> str:

@@ -7,7 +7,6 @@ them; the head and the loss run by chunks of tokens, and write the gradient of a
 
 from __future__ import annotations
 
-from functools import partial
 from math import ceil
 
 from scaleout.memory.graph import PASSED, Storage, Tensor
@@ -32,23 +31,13 @@ class Liger(Model):
             product.node.overwrites = True
         return product
 
-    def chunked_loss(self, x: Tensor) -> Tensor:
+    def chunk_logits(self) -> int:
         """LigerFusedLinearCrossEntropyFunction: a chunk's logits are about as large as the hidden states."""
-        z, tape = self.z, self.tape
-        tape.pre_forward("head")
-        x = self.half(self.graph.hook(x, partial(tape.post_backward, "head")))
-        w = self.half_weight(self._head_weight())
-        gradients = [Storage(tape, "temporaries", one.bytes) for one in (x, w) if one.node]
+        z = self.z
         share = ceil(z.tokens / ceil(z.vocab / z.shape.hidden))
-        tape.passing("logits", z.logits * min(1 << (share - 1).bit_length(), z.tokens) // z.tokens)
-        tape.post_forward("head")
-        loss = self.graph.apply([x, w], 1, 4, firsts=[x.bytes, w.bytes])
-        assert loss.node is not None
-        loss.node.saved += gradients
-        loss.node.event = partial(self._gradients_there, loss.node.saved)
-        return loss
+        return z.logits * min(1 << (share - 1).bit_length(), z.tokens) // z.tokens
 
-    def _gradients_there(self, gradients: list[Storage]) -> None:
-        """Those of the hidden states and the head's weights, since the forward."""
+    def _loss_backward(self, gradients: list[Storage]) -> None:
+        """The gradients of the hidden states and the head's weights are there since the forward."""
         self._head_begins()
         gradients.clear()

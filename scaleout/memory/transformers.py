@@ -160,19 +160,23 @@ class Model(Blocks):
 
     def chunked_loss(self, x: Tensor) -> Tensor:
         """The head and the loss, a chunk of tokens at a time (memory/loss.py): the forward makes the gradients."""
-        z, tape = self.z, self.tape
+        tape = self.tape
         tape.pre_forward("head")
         x = self.half(self.graph.hook(x, partial(tape.post_backward, "head")))
         w = self.half_weight(self._head_weight())
         gradients = [Storage(tape, "temporaries", one.bytes) for one in (x, w) if one.node]
-        narrow = z.logits if z.e == 2 else 0
-        tape.passing("logits", (z.vocab32 + narrow) * z.loss_chunk // z.tokens)
+        tape.passing("logits", self.chunk_logits())
         tape.post_forward("head")
         loss = self.graph.apply([x, w], 1, 4, firsts=[x.bytes, w.bytes])
         assert loss.node is not None
         loss.node.saved += gradients
         loss.node.event = partial(self._loss_backward, loss.node.saved)
         return loss
+
+    def chunk_logits(self) -> int:
+        """Bytes of the logits of a chunk, with what the loss widens them to."""
+        z = self.z
+        return (z.vocab32 + (z.logits if z.e == 2 else 0)) * z.loss_chunk // z.tokens
 
     def _loss_backward(self, gradients: list[Storage]) -> None:
         """torch fills with zeros, once, gradients that nobody asks for; those there are become the gradients."""

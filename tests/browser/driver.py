@@ -139,6 +139,28 @@ def rests(page, stem: str, shown: tuple[str, ...], wanted: dict) -> dict:
     return found
 
 
+def text_of(page, html: str) -> str:
+    """The text of some HTML, as the browser reads it."""
+    return page.evaluate(
+        """(html) => {
+          const box = document.createElement("div");
+          box.innerHTML = html;
+          return box.textContent;
+        }""",
+        html,
+    )
+
+
+def points(field) -> list[tuple[float, float, list[int | str], str]]:
+    """(x, y, values, words) of each point of a picture's field, in the order of arrow keys."""
+    found = []
+    for point in field.get_attribute("data-points").split(";"):
+        place, _, words = point.partition("|")
+        x, y, *values = place.split(" ")
+        found.append((float(x), float(y), [int(v) if v.isdecimal() else v for v in values], words))
+    return found
+
+
 def type_code(page, text: str) -> None:
     """Put code in the specimen's box and run it."""
     page.get_by_role("textbox", name="The height of bar x").fill(text)

@@ -12,11 +12,6 @@ from scaleout.views.finetune.setting import BATCHES, SEQS
 
 VIEW = driver.live("finetune")
 TOLD = "!document.querySelector('#live-finetune [data-stale]')"
-TEXT = """(html) => {
-  const box = document.createElement("div");
-  box.innerHTML = html;
-  return box.textContent;
-}"""
 
 
 @pytest.fixture
@@ -29,19 +24,9 @@ def finetune(shared):
     return view
 
 
-def points(field):
-    """(x, y, values, words) of each cell, in the order of arrow keys."""
-    found = []
-    for one in field.get_attribute("data-points").split(";"):
-        place, _, words = one.partition("|")
-        x, y, *values = place.split(" ")
-        found.append((float(x), float(y), [*map(int, values)], words))
-    return found
-
-
 def test_a_cell_says_what_it_takes_and_a_press_chooses_it(finetune):
     page, field = finetune.page, finetune.locator(".live-wide [data-field]")
-    every, words = points(field), field.locator("text")
+    every, words = driver.points(field), field.locator("text")
     x, y, (seq, batch), said = every[len(SEQS) + 3]  # 4,096 tokens, micro-batch 2
     assert (seq, batch) == (4096, 2)
     box = finetune.locator(".live-stage .live-wide > svg").bounding_box()
@@ -58,7 +43,7 @@ def test_a_cell_says_what_it_takes_and_a_press_chooses_it(finetune):
 
 def test_arrow_keys_go_through_rows_and_columns_and_enter_chooses(finetune):
     page, field = finetune.page, finetune.locator(".live-wide [data-field]")
-    every = points(field)
+    every = driver.points(field)
     assert len(every) == len(SEQS) * len(BATCHES)
     field.focus()
     at = -1
@@ -88,7 +73,7 @@ def test_a_bar_chooses_its_method_and_what_is_beneath_follows(finetune):
     driver.settle(page, views.advice("finetune", params).replace("**", ""), "#live-finetune .live-sentence")
     for name in ("changes", "layouts", "figures", "cards", "run"):
         there = finetune.locator(f"[data-section={name}]")
-        assert there.text_content() == page.evaluate(TEXT, blocks.html(views.beneath("finetune", params, name))), name
+        assert there.text_content() == driver.text_of(page, blocks.html(views.beneath("finetune", params, name))), name
     finetune.locator(".live-more summary").click()
     help_of_rank = finetune.locator("[data-name=rank] .live-help")
     assert help_of_rank.text_content() == "Changes only the memory of LoRA and QLoRA."

@@ -13,11 +13,6 @@ VIEW = driver.live("planner")
 TOLD = "!document.querySelector('#live-planner [data-stale]')"
 STOPS = """[...document.querySelectorAll("#live-planner .live-figure [tabindex='0']")]
   .filter((one) => one.checkVisibility()).map((one) => one.dataset.mark)"""
-TEXT = """(html) => {
-  const box = document.createElement("div");
-  box.innerHTML = html;
-  return box.textContent;
-}"""
 SMALL = {"model": "llama-3-8b", "gpus": 16, "sequences": 128}
 
 
@@ -32,23 +27,13 @@ def planner(shared):
     return view
 
 
-def points(field):
-    """(x, y, cuts, words) of each point, in the order of arrow keys."""
-    found = []
-    for one in field.get_attribute("data-points").split(";"):
-        place, _, words = one.partition("|")
-        x, y, *cuts = place.split(" ")
-        found.append((float(x), float(y), [*map(int, cuts[:4]), cuts[4]], words))
-    return found
-
-
 def yours(planner):
     return planner.page.evaluate(f"['tp', 'pp', 'cp', 'zero', 'recompute'].map((name) => {VIEW}.params[name])")
 
 
 def test_a_point_says_why_it_loses_and_a_press_makes_it_the_readers(planner):
     field = planner.locator(".live-wide [data-field]")
-    every, words = points(field), field.locator("text")
+    every, words = driver.points(field), field.locator("text")
     first = words.text_content()
     alone = [one for one in every if all(abs(one[0] - b[0]) + abs(one[1] - b[1]) > 8 for b in every if b is not one)]
     x, y, cuts, said = alone[len(alone) // 2]
@@ -69,7 +54,7 @@ def test_hundreds_of_points_are_one_stop_and_arrow_keys_go_through_them(planner)
     stops = planner.page.evaluate(STOPS)
     assert stops.count("field") == 1 and len(stops) < 25
     field = planner.locator(".live-wide [data-field]")
-    every = points(field)
+    every = driver.points(field)
     field.focus()
     for key, place in (("ArrowRight", 0), ("ArrowRight", 1), ("ArrowUp", 2), ("ArrowLeft", 1), ("End", len(every) - 1)):
         planner.page.keyboard.press(key)
@@ -91,7 +76,7 @@ def test_what_is_beneath_is_told_of_the_setting_that_is_there(planner):
     for name in ("cut", "figures", "away"):
         wanted = blocks.html(views.beneath("planner", params, name))
         there = planner.locator(f"[data-section={name}]")
-        assert there.text_content() == planner.page.evaluate(TEXT, wanted)
+        assert there.text_content() == driver.text_of(planner.page, wanted)
     assert planner.locator(".live-beneath .live-wide [data-press='gpus=8']").count() == 0, "the reader is there"
 
 
@@ -101,7 +86,7 @@ def test_a_chip_lights_its_kind_by_keyboard_and_a_config_is_pasted(planner):
     page.keyboard.press("Enter")
     driver.stands(page, "planner", {"show": "bubble"})
     counts = page.evaluate(f"{VIEW}.values.counts")
-    assert len(points(box.locator("[data-field]"))) == counts["bubble"] < sum(counts.values())
+    assert len(driver.points(box.locator("[data-field]"))) == counts["bubble"] < sum(counts.values())
     assert page.evaluate("document.activeElement.dataset.mark") == "chip bubble"
     page.keyboard.press("Enter")
     driver.stands(page, "planner", {"show": "all"})

@@ -1,46 +1,29 @@
 """Steps of adapters and of other optimizers, each by hand, and the closed forms of a search for every kind of job."""
 
-import json
 from dataclasses import replace
 from math import fsum
 
 import pytest
 from cases import each, over
-from jobs import variants
-from repo import ROOT
+from jobs import CONFIGS, variants
+from jobs import on_a_node as job
 
 from scaleout.collectives.job import block_of, replica_collectives
 from scaleout.memory.job import rank_account
 from scaleout.spec.adapters import adapted, stored_in_4_bits
 from scaleout.spec.blocks import kinds
-from scaleout.spec.devices import DEVICES
-from scaleout.spec.job import Job
-from scaleout.spec.layout import Layout
-from scaleout.spec.program import PROGRAMS
 from scaleout.spec.recipe import Recipe
-from scaleout.spec.topology import cluster
-from scaleout.spec.transformer import PRESETS, Shape, flops
+from scaleout.spec.transformer import Shape, flops
 from scaleout.timing import compute, exchange, machine, products, rates
 from scaleout.timing.fsdp_plan import Piece
 from scaleout.timing.job import step, update_bytes
 from scaleout.timing.quick import TOLERANCE, Pricer
 from scaleout.timing.search import even
 
-MODELS = json.loads((ROOT / "tests/published/hugging_face_parameters.json").read_text(encoding="utf-8"))["models"]
-H100, NODE = DEVICES["h100-sxm"], cluster(1, 8)
-BF16 = Recipe("bf16-master", main_gradients="instead")
-T = 8192  # tokens of a micro-batch
-
-
-def job(name, program="megatron", seq=T, recipe=BF16, **changes):
-    shape = PRESETS.get(name) or Shape.from_config(MODELS[name]["config"])
-    one = Job(shape, seq, H100, NODE, 1, Layout(dp=8, zero=1), recipe, PROGRAMS[program])
-    return one.other(**changes) if changes else one
-
 
 def test_an_adapter_stands_beside_every_linear_layer_and_beside_no_expert():
     """PEFT's all-linear: experts and routers are parameters of transformers' modules, latent attention's are layers."""
-    shape, recipe = Shape.from_config(MODELS["DeepSeek V3"]["config"]), Recipe("bf16", adapter="qlora")
+    shape, recipe = Shape.from_config(CONFIGS["DeepSeek V3"]["config"]), Recipe("bf16", adapter="qlora")
     queries, shared = {"q_down", "q_up"}, {"shared_gate", "shared_up", "shared_down"}
     every = queries | {"kv_down", "kv_up", "out"}
     few = replace(recipe, adapter_targets="q+v")

@@ -1,35 +1,21 @@
 """Layers of each kind, a job of each by hand: windows, norms, experts, latent attention."""
 
-import json
 from dataclasses import replace
 from math import ceil, fsum
 
 import pytest
 from cases import each, over
-from repo import ROOT
+from jobs import CONFIGS, TOKENS
+from jobs import on_a_node as job
 
 from scaleout.collectives.job import block_of, replica_collectives, traffic
 from scaleout.spec.blocks import kinds, matrices
-from scaleout.spec.devices import DEVICES
-from scaleout.spec.job import Job
-from scaleout.spec.layout import Layout
 from scaleout.spec.program import PROGRAMS
-from scaleout.spec.recipe import Recipe
-from scaleout.spec.topology import cluster
-from scaleout.spec.transformer import PRESETS, Shape, flops
+from scaleout.spec.transformer import flops
 from scaleout.timing import compute, kernels, machine, passes, products, rates
 from scaleout.timing.job import step
 
-MODELS = json.loads((ROOT / "tests/published/hugging_face_parameters.json").read_text(encoding="utf-8"))["models"]
-H100, NODE = DEVICES["h100-sxm"], cluster(1, 8)
-BF16 = Recipe("bf16-master", main_gradients="instead")
-T = 8192  # tokens of a micro-batch
-
-
-def job(name, program="megatron", seq=T, recipe=BF16, **changes):
-    shape = PRESETS.get(name) or Shape.from_config(MODELS[name]["config"])
-    one = Job(shape, seq, H100, NODE, 1, Layout(dp=8, zero=1), recipe, PROGRAMS[program])
-    return one.other(**changes) if changes else one
+T = TOKENS
 
 
 def block(one):
@@ -193,7 +179,7 @@ def test_the_way_to_the_experts_and_back():
 
 def test_replicas_reduce_the_gradients_of_all_experts():
     mixtral = job("Mixtral 8x7B")
-    assert mixtral.rank_parameters() == MODELS["Mixtral 8x7B"]["total"]
+    assert mixtral.rank_parameters() == CONFIGS["Mixtral 8x7B"]["total"]
     gradients, weights = replica_collectives(mixtral, mixtral.rank_parameters())
     assert (gradients.size, weights.size) == (4 * 46_702_792_704, 2 * 46_702_792_704)
     on = machine.from_datasheet(mixtral).rates
