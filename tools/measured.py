@@ -47,11 +47,9 @@ class Row:
     gib: float | None = None
 
 
-def rows(context: bool = False) -> list[Row]:
-    """All of them. context: those with context parallelism too, by which neither a fit nor a band is judged. (They were
-    among the rows when the constants that stand were fitted; a fit without them is as close: median 3.4%, not 3.1%.)"""
-    files = "step_times.json", "step_times_dense.json"
-    return [row for name in files for row in _file(name) if context or row.job.layout.cp == 1]
+def rows() -> list[Row]:
+    """All of them."""
+    return [row for name in ("step_times.json", "step_times_dense.json") for row in _file(name)]
 
 
 def _file(name: str) -> list[Row]:
@@ -75,7 +73,6 @@ def _row(row: dict, sizes: dict, series: dict) -> Row:
         dp=row["dp"],
         tp=row["tp"],
         pp=row["pp"],
-        cp=row.get("cp", 1),
         zero=row["zero"] or 0,
         sequence_parallel=row["tp"] > 1 and row["series"] != "narayanan",
         micro_batches=row["micro_batches"],

@@ -20,11 +20,11 @@ from scaleout.spec.program import Program
 TILE = (128, 256)
 
 # Inner dimension that the beginning and the end of a tile are worth. Fitted.
-DEPTH = 70
+DEPTH = 92
 
 # Share of an idle last wave that is really lost: kernels with smaller tiles, or with tiles cut along the inner
 # dimension, fill a part of it. Fitted.
-WAVE = 0.74
+WAVE = 0.783
 
 # Share of the peak that a large multiplication in 16 bits reaches in a training step, by family of chips: the power
 # limit holds an H100 at two thirds. Fitted, but for CDNA 3: the best shape of an MI300X reaches 0.51 (mamf-finder,
@@ -32,14 +32,14 @@ WAVE = 0.74
 # family that has no row here takes another's, which its GPUs name (`priced_as` in spec/devices.py): a guess.
 # GeForce of Ada: with CACHED, by every second of nine steps on RTX 4090 (tests/published/fine_tuning_runs.json); the
 # others are then off by 13% in the median. Its attention is taken for Ampere's, a guess.
-MATMUL = {"ampere": 0.828, "ada-rtx": 0.92, "hopper": 0.691, "blackwell": 0.424, "cdna3": 0.43}
+MATMUL = {"ampere": 0.837, "ada-rtx": 0.92, "hopper": 0.693, "blackwell": 0.429, "cdna3": 0.43}
 
 # Share of the peak that fused causal attention reaches (forward, backward) on long sequences with many heads of 128, by
 # kernel and family. Hopper: FlashAttention-3 (arXiv 2407.08608), figures 5 and 6, FlashAttention-2 and cuDNN. Ampere
 # and Blackwell: A100 and B200 as MooreThreads/SimuMax measured them (tests/published/kernels.json); FlashAttention-2
 # is taken for cuDNN on A100. Triton's of 2023 and FlashAttention-2 on Blackwell are *fitted*.
 ATTENTION = {
-    "triton": {"ampere": (0.39, 0.31), "hopper": (0.26, 0.156), "blackwell": (0.20, 0.16), "cdna3": (0.20, 0.16)},
+    "triton": {"ampere": (0.38, 0.314), "hopper": (0.272, 0.151), "blackwell": (0.20, 0.16), "cdna3": (0.20, 0.16)},
     "flash-2": {"ampere": (0.69, 0.56), "hopper": (0.38, 0.35), "blackwell": (0.20, 0.16), "cdna3": (0.30, 0.25)},
     "cudnn": {"ampere": (0.69, 0.56), "hopper": (0.60, 0.55), "blackwell": (0.62, 0.48), "cdna3": (0.30, 0.25)},
 }
@@ -65,7 +65,7 @@ TAIL = (1.4, 0.6)
 MATMULS = {"forward": 1.0, "backward": 2.5}
 
 # Share of the memory's rate that kernels which only move bytes reach. Fitted.
-MEMORY = 0.665
+MEMORY = 0.689
 # How much faster such kernels are where most of what one writes is still in the L2 cache when the next one reads it: of
 # 72 MB on an RTX 4090 and 96 MB on an L40S, beside 40 on an A100 and 50 on an H100, whose MEMORY has it in it.
 CACHED = {"ada-rtx": 2.6}

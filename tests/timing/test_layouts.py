@@ -173,7 +173,7 @@ def test_buckets_grow_with_the_replicas():
 def nvidia():
     """{model: its step on the fewest GPUs}, of NVIDIA's tables."""
     found = {}
-    for row in measured.rows(context=True):
+    for row in measured.rows():
         if row.series.startswith("dgxc"):
             found.setdefault(row.name.split(",")[0].removeprefix("nvidia "), step(row.job))
     return found

@@ -6,6 +6,7 @@ import measured
 import pytest
 from drawn import marks
 from planner_views import SMALL, job_of, setting, shown, told
+from repo import text
 
 from scaleout.timing.band import band
 from scaleout.views.planner import published
@@ -51,34 +52,32 @@ def test_a_layout_that_the_framework_cannot_run_is_priced_and_not_proposed():
 # --- published --------------------------------------------------------------------------------------------------
 
 
-def of_nvidia(name, gpus):
-    """The published row of a model on so many GPUs."""
-    return next(
-        row
-        for row in measured.rows(context=True)
-        if row.series == "dgxc h100-sxm" and row.job.layout.ranks == gpus and row.name.startswith(f"nvidia {name},")
-    )
+FP8 = json.loads(text("tests/published/fp8.json"))["steps"]
 
 
 @pytest.mark.parametrize("runs", published.RUNS, ids=lambda runs: runs.model)
-def test_published_runs_are_the_rows_that_judge_the_model(runs):
-    name = {"llama-3-8b": "8B", "llama-3-70b": "70B", "gpt-3-175b": "175B"}[runs.model]
-    for gpus, seconds in runs.seconds.items():
-        row = of_nvidia(name, gpus)
-        assert (row.seconds, row.job.seq, row.job.sequences) == (seconds, runs.seq, runs.gpu_sequences * gpus)
-        at, theirs = runs.layout, row.job.layout
-        assert [getattr(at, key) for key in ("tp", "cp", "pp", "chunks", "m", "zero")] == [
-            getattr(theirs, key) for key in ("tp", "cp", "pp", "chunks", "m", "zero")
-        ]
+def test_published_runs_are_those_of_the_tables(runs):
+    said = FP8.get(runs.model)
+    if said:
+        assert runs.seconds == dict(zip(said["gpus"], said["bf16_seconds"], strict=True))
+        assert (runs.seq, runs.gpu_sequences) == (said["seq"], said["sequences_per_gpu"])
+        return
+    rows = [row for row in measured.rows() if row.name.startswith("nvidia 175B,")]
+    assert runs.seconds == {row.job.layout.ranks: row.seconds for row in rows}
+    for row in rows:
+        gpus, theirs = row.job.layout.ranks, row.job.layout
+        assert (row.job.seq, row.job.sequences) == (runs.seq, runs.gpu_sequences * gpus)
+        same = ("tp", "cp", "pp", "chunks", "m", "zero")
+        assert [getattr(runs.layout, key) for key in same] == [getattr(theirs, key) for key in same]
         found = published.published_run(
             setting(model=runs.model, gpus=gpus, sequences=runs.gpu_sequences * gpus, seq=runs.seq)
         )
-        assert found.seconds == seconds and found.predicted == pytest.approx(measured.seconds(row), rel=5e-3)
+        assert found.seconds == row.seconds and found.predicted == pytest.approx(measured.seconds(row), rel=5e-3)
 
 
-def test_the_published_run_of_this_job_is_drawn_with_its_error():
-    run, row = published.published_run(setting()), of_nvidia("70B", 512)
-    assert (run.seconds, run.predicted) == (row.seconds, measured.seconds(row))
+def test_the_published_run_of_this_job_is_drawn_with_its_prediction():
+    run = published.published_run(setting())
+    assert run.seconds == FP8["llama-3-70b"]["bf16_seconds"][FP8["llama-3-70b"]["gpus"].index(512)]
     found = marks(shown()["svg"])
     assert "published" in found
     assert found["said published"].text == f"NVIDIA measured: {took(run.seconds)}, predicted {took(run.predicted)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scaleout.exercises.engine import Choice, Number, Option, Slip
 
-STEP, PART = 1.30, 1.64  # times as fast: the step, and the matrix multiplications in it
+STEP, PART = 1.30, 1.72  # times as fast: the step, and the matrix multiplications in it
 SHARE = (1 - 1 / STEP) / (1 - 1 / PART)
 FP8_SHARE = Number(
     key="fp8-share",
@@ -16,7 +16,7 @@ FP8_SHARE = Number(
     "share of the old step time were these matrix multiplications?",
     hints=(
         "Let the old step take 1. How much time did the step save?",
-        "Of each second of the matrix multiplications, 1 − 1/1.64 is saved.",
+        f"Of each second of the matrix multiplications, 1 − 1/{PART} is saved.",
     ),
     solution=f"The step saves 1 − 1/{STEP:.2f} = {1 - 1 / STEP:.3f} of its time. Of each second of matrix "
     f"multiplications 1 − 1/{PART} = {1 - 1 / PART:.3f} s is saved. {1 - 1 / STEP:.3f} / {1 - 1 / PART:.3f} = "
