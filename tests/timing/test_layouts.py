@@ -181,13 +181,13 @@ def nvidia():
 
 def test_parts_show_where_published_layouts_differ(nvidia):
     share = {name: {part: spent / one.seconds for part, spent in one.parts.items()} for name, one in nvidia.items()}
-    assert share["8B"]["bubble"] == share["8B"]["exposed tensor"] == share["15B"]["bubble"] == 0
-    assert share["340B"]["imbalance"] > share["70B"]["imbalance"] > 0.03, "vocabularies of 256,000 and 128,256"
+    assert share["15B"]["bubble"] == 0 < share["15B"]["exposed tensor"]
+    assert share["340B"]["imbalance"] > share["175B"]["imbalance"] > 0, "vocabularies of 256,000 and 51,200"
     assert share["340B"]["recompute"] > 0 == share["175B"]["recompute"]
 
 
 def test_what_ran_is_told_to_fit_with_gradients_of_16_bits(nvidia):
-    """As 175B and 340B had them; of 8B and 70B the configurations say nothing. 340B on two replicas is told to need 1%
+    """As 175B and 340B had them. 340B on two replicas is told to need 1%
     more than the GPU has: fused kernels keep less than torch's own operations, of which the account is."""
     peaks = {}
     for name, one in nvidia.items():

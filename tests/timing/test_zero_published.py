@@ -50,23 +50,23 @@ def errors(rows):
 def test_narayanans_zero_3():
     """With two sequences per GPU and with one the published step takes as long (67, and 180 to 184 s): it waits for
     weights, and the model, at NCCL's rate over all eight adapters and beside compute, hides nearly all of that. With
-    four it is 36 and 40% too fast; over the six rows 56% at the median, 76% at worst."""
+    four it is 37 and 40% too fast; over the six rows 56% at the median, 76% at worst."""
     found = errors(selene(8))
-    assert [round(found[size, 4], 2) for size in ("174.6", "529.6")] == [-0.36, -0.40]
+    assert [round(found[size, 4], 2) for size in ("174.6", "529.6")] == [-0.37, -0.40]
     assert max(found.values()) < 0
     assert median(found.values()) == pytest.approx(-0.56, abs=0.01) and min(found.values()) > -0.77
 
 
 def test_what_the_rest_of_those_rows_would_take():
     """Three pieces in 67 and 182 s are 16 to 18 GB/s: not a tenth of what eight adapters of 25 carry, and less than
-    one. As if nodes had one adapter and nothing were hidden: 6% too fast to 24% too slow, 12% at the median. Which of
+    one. As if nodes had one adapter and nothing were hidden: 6% too fast to 24% too slow, 11% at the median. Which of
     it was so in that DeepSpeed the paper does not say."""
     rates = [3 * 2 * 1e9 * float(size) / said / 1e9 for (size, batch), (_, said) in selene(8).items() if batch < 4]
     assert all(15.5 < rate < 18 for rate in rates) and len(rates) == 4
     hidden, shown = errors(selene(1)), errors(selene(1, BARE))
     assert all(-0.30 < error < -0.16 for error in hidden.values())
     assert [round(one(shown.values()), 2) for one in (min, max)] == [-0.06, 0.24]
-    assert median(map(abs, shown.values())) == pytest.approx(0.12, abs=0.005)
+    assert median(map(abs, shown.values())) == pytest.approx(0.112, abs=0.005)
 
 
 def on_host(job, said):
