@@ -57,7 +57,7 @@ def test_the_smallest_update_that_ever_reaches_a_weight(f):
     assert rounded(above * (1 - 1.9 * least), f) == above > rounded(above * (1 - 2.01 * least), f)
 
 
-@pytest.mark.parametrize(("share", "times"), [(0.75, 2), (0.67, 1.64), (1, 3)])
+@pytest.mark.parametrize(("share", "times"), [(0.75, 2), (0.66, 1.72), (1, 3)])
 def test_a_part_that_is_quicker(share, times):
     assert value(FORMULAS[4], q=share, r=times) == pytest.approx(1 / ((1 - share) + share / times))
 
