@@ -34,20 +34,28 @@ ALIKE = 0.01  # of a cut's chunks and micro-batches: steps that differ by less a
 
 @dataclass(frozen=True)
 class Ranking:
-    """plans: those that fit, the fastest first; over: those that do not, the smallest first. best: the simplest within
-    the band of the fastest that none of these dominates, None where nothing fits. refused: how many cuts there cannot
-    be, by the reason. across: nothing fits with tensor parallelism inside a node, so that it goes across."""
+    """plans: of each cut that fits one, the fastest first; over: those that do not, the smallest first. best: the
+    simplest within the band of the fastest that none of these dominates, None where nothing fits: in `plans` it stands
+    for its cut, which other chunks may make faster. fastest: seconds of the fastest of all, which may be of that cut.
+    refused: how many cuts there cannot be, by the reason. across: nothing fits with tensor parallelism inside a node,
+    so that it goes across."""
 
     plans: tuple[Plan, ...]
     over: tuple[Plan, ...]
     best: Plan | None
     band: Band
     refused: dict[str, int]
+    fastest: float
     across: bool = False
+
+    @property
+    def limit(self) -> float:
+        """Seconds up to which the band does not tell a step from the fastest."""
+        return (1 + self.band.share) * self.fastest
 
     def equal(self, plan: Plan) -> bool:
         """Whether the band does not tell a plan from the fastest."""
-        return plan.fits and bool(self.plans) and plan.seconds <= (1 + self.band.share) * self.plans[0].seconds
+        return plan.fits and plan.seconds <= self.limit
 
     def reason(self, plan: Plan) -> str:
         """Why this one loses against the best: one reason, with its amount; "" for the best itself."""
@@ -174,7 +182,7 @@ class _Search:
         plans.sort(key=lambda plan: plan.seconds)
         if best is None and large:
             large[0] = exact(large[0], self.usable)
-        return Ranking(tuple(plans), tuple(large), best, spread, refused, across_nodes)
+        return Ranking(tuple(plans), tuple(large), best, spread, refused, fastest, across_nodes)
 
     def _best(self, plans: list[Plan], limit: float) -> Plan | None:
         """The simplest that takes no longer than the limit and is not dominated. In `plans` it takes the place of its

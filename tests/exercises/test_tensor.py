@@ -35,7 +35,7 @@ def test_what_prompts_say_of_models_and_links_is_so():
     assert round(total_parameters(GPT) / 1e9) == 13
     assert wire.link("ib-ndr").one_way_bytes_per_s == 400e9 / 8
     assert PRESETS["llama-3-70b"].hidden == 8192
-    assert round(wire._WORK * 1e3, 1) == 6.1 and value("block-waits") > 1.5 * wire._WORK, "waits for most of the time"
+    assert round(wire._WORK * 1e3, 1) == 5.9 and value("block-waits") > 1.5 * wire._WORK, "waits for most of the time"
 
 
 def test_what_a_block_keeps_is_what_the_memory_model_and_the_paper_say():
@@ -79,11 +79,12 @@ def test_of_four_ranks_equal_blocks_give_the_first_queries_alone_and_the_last_va
 
 
 def test_messages_that_hide_are_the_backwards():
-    """What stays of the backward's is its contention with compute, 0.23 of it, and what is longer than compute."""
+    """What stays of the backward's is its contention with compute and what is longer than compute."""
     plain, overlapped = wire._PLAIN, wire._OVERLAPPED
     assert right("hidden") == "backward"
     assert plain.forward.exposed == plain.backward.exposed == overlapped.forward.exposed
-    assert 0.23 <= overlapped.backward.exposed / plain.backward.exposed < 0.25
+    contention = wire.PROGRAMS["megatron"].contention
+    assert contention <= overlapped.backward.exposed / plain.backward.exposed < contention + 0.02
 
 
 def test_the_two_runs_show_what_the_solution_says_of_them():

@@ -37,14 +37,14 @@ def test_every_step_that_ran_fits_or_may_fit():
     assert set(may) == {"llm-foundry", "dgxc", "torchtitan"}
 
 
-def test_of_one_recipe_for_all_programs_nine_would_not():
+def test_of_one_recipe_for_all_programs_eight_would_not():
     """Which is why each has its own: what a timed job takes for granted is not what the program keeps."""
     too_large = [
         row
         for row in ROWS
         if allocator.verdict(measured_memory.fullest(row.job).peak_bytes, row.job.device.memory_bytes) == "does not fit"
     ]
-    assert {row.series.split()[0] for row in too_large} == {"kempner", "torchtitan", "dgxc"} and len(too_large) == 9
+    assert {row.series.split()[0] for row in too_large} == {"kempner", "torchtitan", "dgxc"} and len(too_large) == 8
 
 
 @pytest.mark.parametrize("row", B200, ids=lambda row: f"{row.name[:16]} {row.job.layout.degrees} m {row.job.layout.m}")

@@ -158,25 +158,25 @@ def test_the_words_about_seconds():
         for gpus in (1, 2, 4)
         for tokens in (256, 512, 1024, 4096, 8192)
     }
-    assert max(max(qwen[1, tokens]) for tokens in (256, 512, 1024)) == 51 and said("up to 51% too slow")
+    assert max(max(qwen[1, tokens]) for tokens in (256, 512, 1024)) == 42 and said("up to 42% too slow")
     long = qwen[1, 4096] + qwen[1, 8192]
-    assert (min(long), max(long)) == (9, 16) and said("with 4,096 and 8,192 tokens it is 9 to 16%")
-    assert min(qwen[2, 256]) == -34 and said("up to 34% too fast")
+    assert (min(long), max(long)) == (8, 12) and said("with 4,096 and 8,192 tokens it is 8 to 12%")
+    assert min(qwen[2, 256]) == -37 and said("up to 37% too fast")
     full = [
         (row["measured_seconds"], row["predicted_seconds"])
         for row in found
         if (row["series"], row["gpus"], row["method"], row["batch"]) == ("fms-acceleration liger", 4, "full", 8)
     ]
-    assert [(round(a, 1), round(b, 1)) for a, b in full] == [(14.5, 9.6), (9.8, 9.6)]
+    assert [(round(a, 1), round(b, 1)) for a, b in full] == [(14.5, 9.5), (9.8, 9.5)]
     two = rounded(found, series="fms-acceleration liger", gpus=2, method="full")
-    assert (len(two), min(two), max(two)) == (3, -27, -14) and said("predicted 14 to 27% too fast")
+    assert (len(two), min(two), max(two)) == (3, -28, -15) and said("predicted 15 to 28% too fast")
     nemo = [
         rounded(found, series="dgxc fine-tuning", method="lora", model=name) for name in ("llama 3 8b", "llama 3.1 70b")
     ]
-    assert (nemo[0][0], nemo[0][-1], len(nemo[0])) == (26, 27, 3) and said("26 to 27% too slow")
-    assert max(map(abs, nemo[1])) <= 5 and len(nemo[1]) == 3 and said("three of 70B are predicted within 5%")
+    assert (nemo[0][0], nemo[0][-1], len(nemo[0])) == (23, 24, 3) and said("23 to 24% too slow")
+    assert max(map(abs, nemo[1])) <= 3 and len(nemo[1]) == 3 and said("three of 70B are predicted within 3%")
     automodel = rounded(found, series="automodel")
-    assert (automodel[0], automodel[-1], len(automodel)) == (7, 22, 6) and said("six are predicted 7 to 22% too slow")
+    assert (automodel[0], automodel[-1], len(automodel)) == (6, 20, 6) and said("six are predicted 6 to 20% too slow")
 
 
 def test_packed_documents_explain_about_half():
@@ -200,7 +200,7 @@ def test_transformer_engines_attention_would_make_automodel_faster():
     for run in (run for run in RUNS if run.values["series"] == "automodel"):
         engine = replace(run.job, program=replace(run.job.program, attention="cudnn"))
         errors.append(1 - step(engine).seconds / step(run.job).seconds)
-    assert (round(min(errors), 2), round(max(errors), 2)) == (0.03, 0.04) and said("prediction 3 to 4% faster")
+    assert (round(min(errors), 2), round(max(errors), 2)) == (0.03, 0.05) and said("prediction 3 to 5% faster")
 
 
 def test_adapters_have_the_dropout_of_their_configurations():

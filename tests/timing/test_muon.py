@@ -17,8 +17,8 @@ EIGHT = Job(PRESETS["llama-2-7b"], 2048, DEVICES["h100-sxm"], cluster(1, 8), 1, 
 
 
 def test_who_makes_the_matrices_orthogonal():
-    """Every GPU all of them, at the rate of large matrix multiplications, a share of 989.5 TFLOP/s; or each an eighth of
-    them: less is communicated, too."""
+    """Every GPU all of them, at the rate of large matrix multiplications; or each an eighth of them: less is
+    communicated, too."""
     alone = seconds(EIGHT.other(cluster=cluster(1, 1)))
     everyone, owner, whole = (seconds(EIGHT, how) for how in ("gather", "owner", "whole"))
     assert alone == {"communication": 0, "matmuls": everyone["matmuls"]}

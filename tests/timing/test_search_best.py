@@ -16,7 +16,7 @@ from scaleout.timing.search import _Search, cut, search
 def test_of_equals_the_best_is_the_simplest_that_none_dominates(name):
     """What is simpler is dominated, by a listed layout or by other chunks and micro-batches of its own kind."""
     asked, found = ASKED[name], FOUND[name]
-    ask, limit = _Search(*asked, None), (1 + found.band.share) * found.plans[0].seconds
+    ask, limit = _Search(*asked, None), found.limit
     equal = [p for p in found.plans if found.equal(p)]
     assert found.best in equal
     order = (*found.best.simple, found.best.layout.stages)

@@ -26,13 +26,11 @@ def test_a_program_s_seconds_and_band_are_its_own(program):
 
 
 def test_of_equal_layouts_the_simplest_is_the_best():
-    """8B on 64: FSDP alone with torchtitan, and on 32 with Megatron-LM, though tensor parallelism with ZeRO-1 is faster
-    by less than the band."""
-    for params in (SMALL | {"gpus": 32}, SMALL | {"program": "compiled"}):
+    """8B on 64 with torchtitan, compiled and eager: FSDP alone, though another layout is faster by less than the
+    band."""
+    for params in (SMALL | {"program": "eager"}, SMALL | {"program": "compiled"}):
         now = setting(**params)
-        assert cuts_of(now.best)[:4] == (1, 1, 1, 3) and now.best.seconds <= (1 + now.result.band.share) * min(
-            plan.seconds for plan in now.result.plans
-        )
+        assert cuts_of(now.best)[:4] == (1, 1, 1, 3) and now.result.fastest < now.best.seconds <= now.result.limit
         assert all(plan.simple[:3] >= now.best.simple[:3] for plan in now.result.plans if now.result.equal(plan))
     said = shown(SMALL | {"program": "compiled"})["sentence"]
     assert f"one of {now.counts['alike']} equally fast" in said

@@ -99,14 +99,14 @@ LAYER_BY_LAYER = Choice(
     short=True,
     title="Every matrix a unit",
     prompt=f"Somebody wraps GPT-2 medium so that every matrix is a unit: {len(_FINE)} units with the root. It runs on "
-    "8 nodes of 8 H100s with InfiniBand, with two sequences of 1,024 tokens per GPU. The GPUs wait for a quarter of "
-    "the step. The trace shows hundreds of all-gathers of 2 or 8 MB, which reach at most an eighth of the link's "
-    "bandwidth. Each GPU uses 3 of its 68 usable GiB. What do you change first?",
+    "8 nodes of 8 H100s with InfiniBand, with two sequences of 1,024 tokens per GPU. The GPUs wait for more than a "
+    "quarter of the step. The trace shows hundreds of all-gathers of 2 or 8 MB, which reach at most an eighth of the "
+    "link's bandwidth. Each GPU uses 3 of its 68 usable GiB. What do you change first?",
     hints=("Each all-gather has a fixed start-up time, whatever its size.", "65 GiB are free. Where do they help?"),
     solution=f"**Wrap by block.** That makes {len(_COARSE)} units instead of {len(_FINE)}: the same bytes in a sixth "
     f"of the all-gathers, each of {2 * _SMALL_BLOCK / 1e6:.0f} MB in bf16, and a whole block of compute behind which "
-    "the next all-gather can hide. By the book's model (for `torch.compile`) the GPUs then wait for 2.0% of the step "
-    "instead of 26%. The price is more unsharded memory, which is not scarce here.\n\nOne block per unit is the usual "
+    "the next all-gather can hide. By the book's model (for `torch.compile`) the GPUs then wait for 2.2% of the step "
+    "instead of 28%. The price is more unsharded memory, which is not scarce here.\n\nOne block per unit is the usual "
     "choice: large enough for the link, small enough for memory. Wrap finer only when a block does not fit, and wrap "
     "several blocks together when the all-gathers are too small.",
     options=(

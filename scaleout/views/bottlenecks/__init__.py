@@ -10,7 +10,7 @@ from scaleout.views.bottlenecks.setting import RUNS, Setting
 TITLE = "The moving wall"
 
 CONTROLS = (
-    guess("The network takes 78% of this step. Give every GPU an InfiniBand adapter of its own in place of one "
+    guess("The network takes 79% of this step. Give every GPU an InfiniBand adapter of its own in place of one "
           "Ethernet port per node: **32 times the bandwidth**. How many times as fast is the run?",
           "faster_link_gain", "times", lo=1, hi=32, step=0.1),
     select("run", "Run, all on H100", "ethernet", [(key, run.words) for key, run in RUNS.items()]),

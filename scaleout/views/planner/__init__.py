@@ -158,7 +158,7 @@ def _values(setting: Setting) -> dict:
         "loss": setting.question.loss,
         "program": setting.question.program,
         "band": setting.result.band.share,
-        "fastest": setting.result.plans[0].seconds if best else None,
+        "fastest": setting.result.fastest if best else None,
         "best": _plan_values(setting, best),
         "smallest": _plan_values(setting, setting.smallest),
         "asked": list(setting.cuts),

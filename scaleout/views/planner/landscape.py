@@ -116,7 +116,7 @@ def _ground(scene: Scene) -> str:
     gbs = [(k * 1e9, f"{k:,}") for k in _powers(plane.y.lo / 1e9, 0.85 * plane.y.hi / 1e9)]
     parts = []
     if setting.best:
-        left, right = plane.at_x(start), min(plane.right, plane.at_x((1 + setting.result.band.share) * start))
+        left, right = plane.at_x(start), min(plane.right, plane.at_x(setting.result.limit))
         parts.append(
             svg.rect(
                 left,
@@ -303,7 +303,7 @@ def _layouts(setting: Setting, width: int, show: str) -> list[tuple[Plan, Cuts, 
 
 def _remark(setting: Setting, plan: Plan) -> str:
     """The step time if it comes from the full model, else a multiple of the fastest; why it is slower; its degrees."""
-    times = f"about {plan.seconds / setting.result.plans[0].seconds:.2g} times the fastest" if plan.fits else ""
+    times = f"about {plan.seconds / setting.result.fastest:.2g} times the fastest" if plan.fits else ""
     first = took(plan.seconds) if plan.exact else times
     reason = ", ".join(filter(None, (first, setting.reason(plan))))
     return f"{reason}: {words.layout(plan, dp=False)}"

@@ -153,7 +153,7 @@ def answer(question: Question) -> Answer:
         if len(_ANSWERS) >= MOST_ANSWERS:
             _ANSWERS.clear()
         result = searched(*job_of(question))
-        limit = (1 + result.band.share) * result.plans[0].seconds if result.plans else 0.0
+        limit = result.limit if result.plans else 0.0
         _ANSWERS[question] = Answer(result.best, limit)
     return _ANSWERS[question]
 
