@@ -43,7 +43,7 @@ def priced(tp, pp, batch, chunks=1):
     return Job(PRESETS["llama-2-13b"], 4096, DEVICES["a100-80gb"], cluster(2, 4, "nvlink3"), batch, layout)
 
 
-BAND = 0.08
+BAND = 0.07
 
 
 def test_five_layouts_take_the_bytes_and_seconds_that_the_model_gives_them():

@@ -27,14 +27,14 @@ ROWS = {one["name"]: one for one in TABLE["series"]}
 # Published efficiency against the fewest GPUs of a series, over the model's, in the order of its sizes. Below 1: the
 # model promises more than was measured.
 RATIOS = {
-    "torchtitan eager H100": {128: 0.982}, "torchtitan compiled H100": {128: 0.982},
-    "Kempner compiled H200": {2: 0.898, 4: 0.928},
-    "MosaicML 13B H100": {16: 0.989, 32: 0.999, 64: 1.003}, "MosaicML 3B H100": {64: 0.986},
-    "MosaicML 1.3B H100": {32: 0.985, 64: 0.976}, "MosaicML 760M H100": {32: 0.997},
+    "torchtitan eager H100": {128: 0.986}, "torchtitan compiled H100": {128: 0.984},
+    "Kempner compiled H200": {2: 0.900, 4: 0.932},
+    "MosaicML 13B H100": {16: 0.990, 32: 1.002, 64: 1.008}, "MosaicML 3B H100": {64: 0.987},
+    "MosaicML 1.3B H100": {32: 0.986, 64: 0.976}, "MosaicML 760M H100": {32: 0.997},
     "MosaicML 13B A100": {128: 1.003}, "MosaicML 7B A100": {64: 0.989, 128: 0.983},
-    "MosaicML 3B A100": {128: 0.974}, "MosaicML 1.3B A100": {128: 0.988},
-    "MosaicML 760M A100": {32: 1.006, 64: 1.002, 128: 0.996},
-    "MosaicML 125M A100": {32: 0.979, 64: 0.971, 128: 0.968},
+    "MosaicML 3B A100": {128: 0.975}, "MosaicML 1.3B A100": {128: 0.989},
+    "MosaicML 760M A100": {32: 1.007, 64: 1.003, 128: 0.997},
+    "MosaicML 125M A100": {32: 0.979, 64: 0.971, 128: 0.969},
 }  # fmt: skip
 
 
@@ -82,7 +82,7 @@ def test_what_published_runs_keep_over_what_the_model_says():
     found = {name: ratios(name) for name in ROWS}
     assert found == {name: pytest.approx(some, abs=0.002) for name, some in RATIOS.items()}
     wide = sorted(ratio for name, some in found.items() if "H200" not in name for ratio in some.values())
-    assert len(wide) == 20 and wide[0] > 0.967 and wide[-1] < 1.007
+    assert len(wide) == 20 and wide[0] > 0.967 and wide[-1] < 1.009
     assert wide[len(wide) // 2] == pytest.approx(0.988, abs=0.003)
 
 
@@ -188,7 +188,7 @@ def test_the_picture_shows_who_measured():
         "torchtitan eager, measured: 100.0% on 8, of 8",
         "torchtitan eager, measured: 97.3% on 128, of 8",
     ]
-    assert "torchtitan eager, measured" in result["svg"] and "strong: 66.0%" in result["svg"]
+    assert "torchtitan eager, measured" in result["svg"] and "strong: 64.5%" in result["svg"]
     assert "Measured, weak scaling: torchtitan eager, 97% from 8 to 128." in result["law"][2]
 
 
