@@ -227,6 +227,8 @@ def steady(spans: tuple[Placed, ...], middle: int, window: int) -> tuple[float, 
     blocks before the middle one and the middle one itself take the same course as what follows them."""
     groups: dict[tuple[bool, bool, float], list[tuple[str, float, float]]] = {}
     for in_backward, block, (lane, name, start, end, *_) in spans:
+        if abs(block - middle) > window:
+            continue
         key = name.partition("blocks.")[0] + lane
         groups.setdefault((in_backward, lane in LAGGING, block), []).append((key, start, end))
     shifts: list[float] = []
@@ -252,9 +254,9 @@ def steady(spans: tuple[Placed, ...], middle: int, window: int) -> tuple[float, 
 
 
 def _alike(spans: list, next_spans: list, start: float, next_start: float, tolerance: float) -> bool:
-    if [name for name, *_ in spans] != [name for name, *_ in next_spans]:
+    if len(spans) != len(next_spans):
         return False
-    return all(
-        abs((a - start) - (c - next_start)) <= tolerance and abs((b - start) - (d - next_start)) <= tolerance
-        for (_, a, b), (_, c, d) in zip(spans, next_spans, strict=True)
-    )
+    for (name, a, b), (next_name, c, d) in zip(spans, next_spans, strict=True):
+        if name != next_name or max(abs((a - start) - (c - next_start)), abs((b - start) - (d - next_start))) > tolerance:
+            return False
+    return True
