@@ -75,15 +75,16 @@ def _visits(rows: Sequence[str], spans: dict[tuple[str, int], Interval]) -> dict
 
 def _phase(rows: Sequence[Moment], visits: list[tuple[str, float, float]], since: float, until: float) -> list[Placed]:
     """Moments of one phase, from `since` to `until`, on its pieces, both in the order of time."""
-    names = {name for name, *_ in visits}
+    names = [name for name, *_ in visits]
+    known = {name: i for i, name in enumerate(names)}  # where each is last
     by_visit: dict[int, list[Moment]] = {}
     visit = 0
     for moment in rows:
         name = moment.unit
-        while name and name not in names:
+        while name and name not in known:
             name = name.rpartition(".")[0]
         if name or not moment.unit:  # what only the root holds, within a block, stays where the program is
-            visit = next((i for i in range(visit, len(visits)) if visits[i][0] == name), visit)
+            visit = names.index(name, visit) if known.get(name, -1) >= visit else visit
         by_visit.setdefault(visit, []).append(moment)
     result: list[Placed] = []
     for i, moments in by_visit.items():

@@ -15,12 +15,14 @@ from math import ceil
 from scaleout.memory.activations import Sizes
 from scaleout.memory.backward import Backward
 from scaleout.memory.forward import forward, passing_forward
+from scaleout.memory.fsdp_blocks import recorded, replay
 from scaleout.memory.fsdp_stretch import fullest_moment, stretch
 from scaleout.memory.fsdp_tape import FsdpTape, Group, Moment, Widths
 from scaleout.memory.loss import head, logits, loss
 from scaleout.memory.optimizers import one_by_one, optimizer_width
 from scaleout.memory.recompute import Policy
 from scaleout.memory.recompute_walk import Blocks
+from scaleout.memory.tape import Tape
 from scaleout.memory.traces import Steps, layer_kinds, play
 from scaleout.memory.walk import embedding, update
 from scaleout.spec import checks
@@ -221,13 +223,14 @@ def _backward(z: Sizes, tape: FsdpTape, backward: WholeGradients, blocks: Blocks
     loss(z, tape)
     tape.enter("head")
     head(z, backward)
+    block = None if blocks else recorded(lambda recorder: WholeGradients(z, recorder).block(), tape)
     for i in reversed(range(z.shape.layers)):
         tape.inside = f"blocks.{i}"
         tape.begin("backward", tape.inside, "compute")
         tape.pre_backward("")
         if blocks:
             blocks.rebuild(tape, i, "blocks.{}")
-        backward.block()
+        replay(block, tape) if block else backward.block()
         tape.post_backward("")
     tape.inside = ""
     embedding(z, backward)
@@ -262,24 +265,18 @@ def units_forward(z: Sizes, tape: FsdpTape, blocks: Blocks | None = None, steps:
         tape.post_forward("tokens")
         if z.shape.positions == "learned":
             tape.passing("activations", z.x)
+    alike = not (blocks or steps) and isinstance(tape, FsdpTape)
+    block = recorded(lambda recorder: _block_forward(z, recorder), tape) if alike else None
     for i in range(z.shape.layers):
         tape.inside = f"blocks.{i}"
         tape.begin("forward", tape.inside, "compute")
         tape.pre_forward("")
         if steps:
             play(steps.layer("forward", i), tape)
-            tape.post_forward("")
-            continue
-        if blocks:
-            tape.drop("activations", z.x)
-            blocks.forward(tape, i)
-        elif z.recipe.checkpointing == "full":
-            passing_forward(z, tape)
+        elif block:
+            replay(block, tape)
         else:
-            tape.drop("activations", z.x)  # which the first norm keeps
-            forward(z, tape, z.recipe.checkpointing)
-        tape.hold("activations", z.y, z.x)  # the last product's output, and its sum with the stream
-        tape.drop("activations", z.y)
+            _block_forward(z, tape, blocks, i)
         tape.post_forward("")
     tape.inside = ""
     tape.begin("forward", "", "compute")
@@ -289,6 +286,20 @@ def units_forward(z: Sizes, tape: FsdpTape, blocks: Blocks | None = None, steps:
         tape.drop("activations", z.x)
         logits(z, tape)
     tape.post_forward("")
+
+
+def _block_forward(z: Sizes, tape: Tape, blocks: Blocks | None = None, i: int = 0) -> None:
+    """The forward of block `i` of the book's modules, up to its sum with the residual stream."""
+    if blocks:
+        tape.drop("activations", z.x)
+        blocks.forward(tape, i)
+    elif z.recipe.checkpointing == "full":
+        passing_forward(z, tape)
+    else:
+        tape.drop("activations", z.x)  # which the first norm keeps
+        forward(z, tape, z.recipe.checkpointing)
+    tape.hold("activations", z.y, z.x)  # the last product's output, and its sum with the stream
+    tape.drop("activations", z.y)
 
 
 def collectives(shape: Shape, sharding: Sharding, recipe: Recipe | None = None) -> dict[str, dict[str, int]]:

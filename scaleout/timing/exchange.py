@@ -77,7 +77,9 @@ def whole(number: float) -> float:
 
 
 @lru_cache(maxsize=64)  # the same whatever the number of ranks: a curve asks for it at each
-def _layers(shape: Shape, tp: int, recipe: Recipe, work: tuple[Work, Work, Work], ends: tuple[int, int], blocks: int) -> Layers:
+def _layers(
+    shape: Shape, tp: int, recipe: Recipe, work: tuple[Work, Work, Work], ends: tuple[int, int], blocks: int
+) -> Layers:
     block, first, last = work
     width, context = gradient_bytes(recipe), block.context
     counts = trained_elements(shape, tp, recipe, block.matrices[0][0])

@@ -74,7 +74,8 @@ def pieces(
     add to its first piece, in forward and in backward, by its name and its bytes.
     """
     layers = layers if isinstance(layers, Layers) else Layers(layers)
-    named, found, of_rows = {unit.name: unit for unit in cut}, [], {}
+    named, found = {unit.name: unit for unit in cut}, []
+    of_rows: dict[tuple, tuple[float, float, float, float]] = {}
     folding = tuple(named), checkpointing == "full"
     if folding not in layers.known:
         layers.known[folding] = _folded(layers, *folding)

@@ -103,8 +103,7 @@ class Run:
                 for following in plan.backward[order[unit] + 1 : order[unit] + 1 + prefetch]:
                     if following not in self.whole_at:
                         self._gather(following, regather=True)
-            if i in plan.recomputed:
-                self._recompute(plan.recomputed[i])
+            self._recompute(plan.recomputed.get(i))
             self._compute("backward", i, plan.pieces[i].backward_seconds)
             for unit in closes.get(i, ()):
                 if plan.names[unit] not in REDUCED_LAST:
@@ -113,8 +112,10 @@ class Run:
             if name in REDUCED_LAST:
                 self._reduce(unit)
 
-    def _recompute(self, rows: range) -> None:
+    def _recompute(self, rows: range | None) -> None:
         """The forward of a block once more, with gathers ahead as in forward. What it gathers stays for backward."""
+        if rows is None:
+            return
         units = list(dict.fromkeys(self.plan.piece_unit[i] for i in rows))
         missing, prefetch = [u for u in units if u not in self.whole_at], self._prefetch(self.wires.forward_ahead)
         for unit in missing[: prefetch + 1] if prefetch else ():
