@@ -93,8 +93,9 @@ def _folded(layers: tuple[Layer, ...], names: tuple[str, ...], recompute: bool) 
     """By piece: (unit's name, seconds of forward, of backward, of a block's recomputation, whether it is the unit's
     first piece)."""
     visits: list[list] = []  # [unit's name, forward, backward, recomputation]
+    known = set(names)
     for layer in layers:
-        name = _innermost(_module(layer.name), names)
+        name = _innermost(_module(layer.name), known)
         if not visits or visits[-1][0] != name:
             visits.append([name, 0.0, 0.0, 0.0])
         visits[-1][1] += layer.forward_seconds
