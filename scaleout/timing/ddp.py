@@ -85,6 +85,11 @@ class Pass:
     backward: tuple[Interval, ...]  # by layer
     messages: tuple[Interval, ...]  # by bucket
 
+    @cached_property
+    def ends(self) -> list[float]:
+        """By bucket, when its message is through."""
+        return [end for _, end in self.messages]
+
     @property
     def compute_seconds(self) -> float:
         return self.backward[0][1]
@@ -167,7 +172,7 @@ def _waiting(step: Timeline, produced: list[float], time: float) -> float:
     if part is None or not part.messages:
         return 0.0
     elapsed = time - part.start
-    sent = bisect_right(part.messages, elapsed, key=lambda span: span[1])  # buckets that are through
+    sent = bisect_right(part.ends, elapsed)  # buckets that are through
     carried = produced[sent]
     if sent < len(part.messages) and part.messages[sent][0] < elapsed:
         start, end = part.messages[sent]
