@@ -118,9 +118,9 @@ def columns(rows: Iterable[Placed], plane: Plane) -> list[list[int]]:
     fullest: list[tuple[int, Moment | None]] = [(-1, None)] * bins
     rows = list(rows)
     for start, end, moment in rows:
-        total = moment.bytes
-        for b in range(min(bins - 1, int(start / wide)), min(bins - 1, int(end / wide)) + 1):
-            if total > fullest[b][0] and (b * wide < end or start == end or int(start / wide) == b):
+        total, first = moment.bytes, int(start / wide)
+        for b in range(min(bins - 1, first), min(bins - 1, int(end / wide)) + 1):
+            if total > fullest[b][0] and (b * wide < end or start == end or first == b):
                 fullest[b] = (total, moment)
     steps, tops = [], _tops(rows[0][2].held)
     for _, highest in fullest:  # a step that no moment begins or ends in is as the one before it
