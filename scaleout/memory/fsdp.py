@@ -15,9 +15,9 @@ from math import ceil
 from scaleout.memory.activations import Sizes
 from scaleout.memory.backward import Backward
 from scaleout.memory.forward import forward, passing_forward
-from scaleout.memory.fsdp_blocks import recorded, replay
+from scaleout.memory.fsdp_blocks import BlockTape
 from scaleout.memory.fsdp_stretch import fullest_moment, stretch
-from scaleout.memory.fsdp_tape import FsdpTape, Group, Moment, Widths
+from scaleout.memory.fsdp_tape import Group, Moment, Widths
 from scaleout.memory.loss import head, logits, loss
 from scaleout.memory.optimizers import one_by_one, optimizer_width
 from scaleout.memory.recompute import Policy
@@ -153,7 +153,7 @@ def _walk(
     host = dict.fromkeys(state_sizes, 0)
     if sharding.offload and on_cuda:
         state_sizes, host = host, state_sizes
-    tape = FsdpTape(groups, sharding, on_cuda, recipe.keeps_gradients)
+    tape = BlockTape(groups, sharding, on_cuda, recipe.keeps_gradients)
     updates = update(z, state_sizes) if recipe.foreach else _one_by_one(walked, recipe, sharding, state_sizes)
     _step(z, tape, state_sizes, updates, None if policy is None else Blocks(z, policy))
     return FsdpAccount(tuple(tape.moments), margin, extra, state_sizes, host), groups
@@ -196,7 +196,7 @@ class WholeGradients(Backward):
 
 
 def _step(
-    z: Sizes, tape: FsdpTape, state_sizes: dict[str, int], updates: tuple[int, ...], blocks: Blocks | None
+    z: Sizes, tape: BlockTape, state_sizes: dict[str, int], updates: tuple[int, ...], blocks: Blocks | None
 ) -> None:
     backward = WholeGradients(z, tape)
     tape.hold("weights", state_sizes["weights"])
@@ -216,27 +216,27 @@ def _step(
     tape.close()
 
 
-def _backward(z: Sizes, tape: FsdpTape, backward: WholeGradients, blocks: Blocks | None) -> None:
+def _backward(z: Sizes, tape: BlockTape, backward: WholeGradients, blocks: Blocks | None) -> None:
     """The backward of the book's modules."""
     tape.enter("loss")
     tape.pre_backward("")  # the loss is what the root returns, so its hook runs first and gathers the last unit
     loss(z, tape)
     tape.enter("head")
     head(z, backward)
-    block = None if blocks else recorded(lambda recorder: WholeGradients(z, recorder).block(), tape)
+    block = None if blocks else tape.recorded(lambda recorder: WholeGradients(z, recorder).block())
     for i in reversed(range(z.shape.layers)):
         tape.inside = f"blocks.{i}"
         tape.begin("backward", tape.inside, "compute")
         tape.pre_backward("")
         if blocks:
             blocks.rebuild(tape, i, "blocks.{}")
-        replay(block, tape) if block else backward.block()
+        tape.replay(block) if block else backward.block()
         tape.post_backward("")
     tape.inside = ""
     embedding(z, backward)
 
 
-def _steps_backward(z: Sizes, tape: FsdpTape, steps: Steps, keep: Callable[[int], None]) -> None:
+def _steps_backward(z: Sizes, tape: BlockTape, steps: Steps, keep: Callable[[int], None]) -> None:
     """The backward of transformers' modules."""
     tape.enter("loss")
     tape.pre_backward("")
@@ -254,7 +254,7 @@ def _steps_backward(z: Sizes, tape: FsdpTape, steps: Steps, keep: Callable[[int]
     play(steps["finish"], tape, keep)
 
 
-def units_forward(z: Sizes, tape: FsdpTape, blocks: Blocks | None = None, steps: Steps | None = None) -> None:
+def units_forward(z: Sizes, tape: BlockTape, blocks: Blocks | None = None, steps: Steps | None = None) -> None:
     """The forward up to the logits. `z.x` bytes of residual stream are passed from part to part."""
     tape.pre_forward("")
     if steps:
@@ -265,8 +265,8 @@ def units_forward(z: Sizes, tape: FsdpTape, blocks: Blocks | None = None, steps:
         tape.post_forward("tokens")
         if z.shape.positions == "learned":
             tape.passing("activations", z.x)
-    alike = not (blocks or steps) and isinstance(tape, FsdpTape)
-    block = recorded(lambda recorder: _block_forward(z, recorder), tape) if alike else None
+    alike = not (blocks or steps) and isinstance(tape, BlockTape)
+    block = tape.recorded(lambda recorder: _block_forward(z, recorder)) if alike else None
     for i in range(z.shape.layers):
         tape.inside = f"blocks.{i}"
         tape.begin("forward", tape.inside, "compute")
@@ -274,7 +274,7 @@ def units_forward(z: Sizes, tape: FsdpTape, blocks: Blocks | None = None, steps:
         if steps:
             play(steps.layer("forward", i), tape)
         elif block:
-            replay(block, tape)
+            tape.replay(block)
         else:
             _block_forward(z, tape, blocks, i)
         tape.post_forward("")

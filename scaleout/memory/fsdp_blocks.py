@@ -30,11 +30,35 @@ class Allocations:
 Block = list[Allocations | tuple[str, str]]  # allocations, and (edge, module) between them
 
 
-def recorded(walk: Callable[[Tape], None], tape: FsdpTape) -> Block:
-    """What `walk` does with a tape, for `replay` in each block: edges only of modules that are units."""
-    recorder = Recorder()
-    walk(recorder)
-    return _merged(recorder.events, {name.split(".", 2)[2] for name in tape.groups if name.count(".") > 1})
+class BlockTape(FsdpTape):
+    """An FSDP tape on which a block that was recorded happens again and again."""
+
+    def recorded(self, walk: Callable[[Tape], None]) -> Block:
+        """What `walk` does with a tape: edges only of modules that are units."""
+        recorder = Recorder()
+        walk(recorder)
+        return _merged(recorder.events, {name.split(".", 2)[2] for name in self.groups if name.count(".") > 1})
+
+    def replay(self, block: Block) -> None:
+        """A block that was recorded happens inside `inside`."""
+        for part in block:
+            if isinstance(part, tuple):
+                getattr(self, part[0])(part[1])
+            else:
+                self._allocate(part)
+
+    def _allocate(self, part: Allocations) -> None:
+        """A row of `hold` and `drop` at once."""
+        if part.most is not None:
+            self._used = True
+            if self.total + part.most > self._most:
+                self._most, held = self.total + part.most, self.held.copy()
+                for kind, n in part.fullest.items():
+                    held[kind] += n
+                self._snapshot = held, tuple(self._whole)
+        for kind, n in part.net.items():
+            self.held[kind] += n
+        self.total += part.total
 
 
 def _merged(events: list[Event], modules: Collection[str]) -> Block:
@@ -47,12 +71,3 @@ def _merged(events: list[Event], modules: Collection[str]) -> Block:
             between = Allocations()
             block += [(what, name), between]
     return block
-
-
-def replay(block: Block, tape: FsdpTape) -> None:
-    """A block that was recorded happens on this tape, inside `tape.inside`."""
-    for part in block:
-        if isinstance(part, tuple):
-            getattr(tape, part[0])(part[1])
-        else:
-            tape.allocate(part.net, part.most, part.fullest)

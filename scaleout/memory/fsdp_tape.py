@@ -137,20 +137,6 @@ class FsdpTape(Tape):
         if self.total > self._most:
             self._most, self._snapshot = self.total, (self.held.copy(), tuple(self._whole))
 
-    def allocate(self, net: dict[str, int], most: int | None, fullest: dict[str, int]) -> None:
-        """A row of `hold` and `drop` at once: bytes by kind that it leaves, and at its fullest instant, with `most` in
-        all; None where it holds nothing."""
-        if most is not None:
-            self._used = True
-            if self.total + most > self._most:
-                self._most, held = self.total + most, self.held.copy()
-                for kind, n in fullest.items():
-                    held[kind] += n
-                self._snapshot = held, tuple(self._whole)
-        for kind, n in net.items():
-            self.held[kind] += n
-            self.total += n
-
     def _look(self) -> None:
         self._used = True
         if self.total > self._most:
