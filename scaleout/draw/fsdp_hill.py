@@ -75,15 +75,16 @@ def _visits(rows: Sequence[str], spans: dict[tuple[str, int], Interval]) -> dict
 
 def _phase(rows: Sequence[Moment], visits: list[tuple[str, float, float]], since: float, until: float) -> list[Placed]:
     """Moments of one phase, from `since` to `until`, on its pieces, both in the order of time."""
-    names = {name for name, *_ in visits}
+    names = [name for name, *_ in visits]
+    known = {name: i for i, name in enumerate(names)}  # where each is last
     by_visit: dict[int, list[Moment]] = {}
     visit = 0
     for moment in rows:
         name = moment.unit
-        while name and name not in names:
+        while name and name not in known:
             name = name.rpartition(".")[0]
         if name or not moment.unit:  # what only the root holds, within a block, stays where the program is
-            visit = next((i for i in range(visit, len(visits)) if visits[i][0] == name), visit)
+            visit = names.index(name, visit) if known.get(name, -1) >= visit else visit
         by_visit.setdefault(visit, []).append(moment)
     result: list[Placed] = []
     for i, moments in by_visit.items():
@@ -117,9 +118,9 @@ def columns(rows: Iterable[Placed], plane: Plane) -> list[list[int]]:
     fullest: list[tuple[int, Moment | None]] = [(-1, None)] * bins
     rows = list(rows)
     for start, end, moment in rows:
-        total = moment.bytes
-        for b in range(min(bins - 1, int(start / wide)), min(bins - 1, int(end / wide)) + 1):
-            if total > fullest[b][0] and (b * wide < end or start == end or int(start / wide) == b):
+        total, first = moment.bytes, int(start / wide)
+        for b in range(min(bins - 1, first), min(bins - 1, int(end / wide)) + 1):
+            if total > fullest[b][0] and (b * wide < end or start == end or first == b):
                 fullest[b] = (total, moment)
     steps, tops = [], _tops(rows[0][2].held)
     for _, highest in fullest:  # a step that no moment begins or ends in is as the one before it

@@ -221,7 +221,7 @@ def _ways(lanes: Lanes, micro_batch: Pass) -> list[Way]:
         messages = micro_batch.messages[group.start : group.stop]
         end = messages[-1][1]
         made = (micro_batch.backward[last][0], micro_batch.backward[first][1])
-        ways.append((made, (end - fsum(stop - start for start, stop in messages), end)))
+        ways.append((made, (end - fsum([stop - start for start, stop in messages]), end)))
     return ways
 
 

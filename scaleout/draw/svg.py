@@ -13,7 +13,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 # Okabe and Ito's palette, safe for the common forms of colour blindness (jfly.uni-koeln.de/color, 2008),
@@ -53,7 +53,7 @@ class Sized:
     width: int
     height: Any
 
-    @property
+    @cached_property
     def wide(self) -> bool:
         return self.width == WIDE
 
@@ -64,7 +64,7 @@ class Sized:
 
 def either(wide: object, narrow: object) -> Any:
     """A size of a `Sized` that is different at the two widths."""
-    return property(lambda sized: wide if sized.wide else narrow)
+    return cached_property(lambda sized: wide if sized.wide else narrow)
 
 
 def broad(width: float) -> bool:

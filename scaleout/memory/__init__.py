@@ -10,8 +10,8 @@ For Hugging Face's modules, `graph` is autograd without contents, `operations`, 
 plays what a few layers allocate for all. `pipeline` counts micro-batches in flight. `zero` has the states of ranks
 under ZeRO, with offload, and `zero_frames` the gathered tensors, frame by frame. `mesh` has every rank of a mesh,
 `mesh_peaks` its highest peak, `mesh_torch` a rank of a mesh that torch's libraries make. `fsdp` has memory over time
-under FSDP, built on `fsdp_tape` and `fsdp_stretch`. `allocator` has the memory of a GPU beyond tensors, and so says
-what fits.
+under FSDP, built on `fsdp_tape`, `fsdp_blocks` and `fsdp_stretch`. `allocator` has the memory of a GPU beyond tensors,
+and so says what fits.
 
 What torch really allocates is measured in `measure`.
 """

@@ -15,12 +15,14 @@ from math import ceil
 from scaleout.memory.activations import Sizes
 from scaleout.memory.backward import Backward
 from scaleout.memory.forward import forward, passing_forward
+from scaleout.memory.fsdp_blocks import BlockTape
 from scaleout.memory.fsdp_stretch import fullest_moment, stretch
-from scaleout.memory.fsdp_tape import FsdpTape, Group, Moment, Widths
+from scaleout.memory.fsdp_tape import Group, Moment, Widths
 from scaleout.memory.loss import head, logits, loss
 from scaleout.memory.optimizers import one_by_one, optimizer_width
 from scaleout.memory.recompute import Policy
 from scaleout.memory.recompute_walk import Blocks
+from scaleout.memory.tape import Tape
 from scaleout.memory.traces import Steps, layer_kinds, play
 from scaleout.memory.walk import embedding, update
 from scaleout.spec import checks
@@ -151,7 +153,7 @@ def _walk(
     host = dict.fromkeys(state_sizes, 0)
     if sharding.offload and on_cuda:
         state_sizes, host = host, state_sizes
-    tape = FsdpTape(groups, sharding, on_cuda, recipe.keeps_gradients)
+    tape = BlockTape(groups, sharding, on_cuda, recipe.keeps_gradients)
     updates = update(z, state_sizes) if recipe.foreach else _one_by_one(walked, recipe, sharding, state_sizes)
     _step(z, tape, state_sizes, updates, None if policy is None else Blocks(z, policy))
     return FsdpAccount(tuple(tape.moments), margin, extra, state_sizes, host), groups
@@ -194,7 +196,7 @@ class WholeGradients(Backward):
 
 
 def _step(
-    z: Sizes, tape: FsdpTape, state_sizes: dict[str, int], updates: tuple[int, ...], blocks: Blocks | None
+    z: Sizes, tape: BlockTape, state_sizes: dict[str, int], updates: tuple[int, ...], blocks: Blocks | None
 ) -> None:
     backward = WholeGradients(z, tape)
     tape.hold("weights", state_sizes["weights"])
@@ -214,26 +216,27 @@ def _step(
     tape.close()
 
 
-def _backward(z: Sizes, tape: FsdpTape, backward: WholeGradients, blocks: Blocks | None) -> None:
+def _backward(z: Sizes, tape: BlockTape, backward: WholeGradients, blocks: Blocks | None) -> None:
     """The backward of the book's modules."""
     tape.enter("loss")
     tape.pre_backward("")  # the loss is what the root returns, so its hook runs first and gathers the last unit
     loss(z, tape)
     tape.enter("head")
     head(z, backward)
+    block = None if blocks else tape.recorded(lambda recorder: WholeGradients(z, recorder).block())
     for i in reversed(range(z.shape.layers)):
         tape.inside = f"blocks.{i}"
         tape.begin("backward", tape.inside, "compute")
         tape.pre_backward("")
         if blocks:
             blocks.rebuild(tape, i, "blocks.{}")
-        backward.block()
+        tape.replay(block) if block else backward.block()
         tape.post_backward("")
     tape.inside = ""
     embedding(z, backward)
 
 
-def _steps_backward(z: Sizes, tape: FsdpTape, steps: Steps, keep: Callable[[int], None]) -> None:
+def _steps_backward(z: Sizes, tape: BlockTape, steps: Steps, keep: Callable[[int], None]) -> None:
     """The backward of transformers' modules."""
     tape.enter("loss")
     tape.pre_backward("")
@@ -251,7 +254,7 @@ def _steps_backward(z: Sizes, tape: FsdpTape, steps: Steps, keep: Callable[[int]
     play(steps["finish"], tape, keep)
 
 
-def units_forward(z: Sizes, tape: FsdpTape, blocks: Blocks | None = None, steps: Steps | None = None) -> None:
+def units_forward(z: Sizes, tape: BlockTape, blocks: Blocks | None = None, steps: Steps | None = None) -> None:
     """The forward up to the logits. `z.x` bytes of residual stream are passed from part to part."""
     tape.pre_forward("")
     if steps:
@@ -262,24 +265,18 @@ def units_forward(z: Sizes, tape: FsdpTape, blocks: Blocks | None = None, steps:
         tape.post_forward("tokens")
         if z.shape.positions == "learned":
             tape.passing("activations", z.x)
+    alike = not (blocks or steps) and isinstance(tape, BlockTape)
+    block = tape.recorded(lambda recorder: _block_forward(z, recorder)) if alike else None
     for i in range(z.shape.layers):
         tape.inside = f"blocks.{i}"
         tape.begin("forward", tape.inside, "compute")
         tape.pre_forward("")
         if steps:
             play(steps.layer("forward", i), tape)
-            tape.post_forward("")
-            continue
-        if blocks:
-            tape.drop("activations", z.x)
-            blocks.forward(tape, i)
-        elif z.recipe.checkpointing == "full":
-            passing_forward(z, tape)
+        elif block:
+            tape.replay(block)
         else:
-            tape.drop("activations", z.x)  # which the first norm keeps
-            forward(z, tape, z.recipe.checkpointing)
-        tape.hold("activations", z.y, z.x)  # the last product's output, and its sum with the stream
-        tape.drop("activations", z.y)
+            _block_forward(z, tape, blocks, i)
         tape.post_forward("")
     tape.inside = ""
     tape.begin("forward", "", "compute")
@@ -289,6 +286,20 @@ def units_forward(z: Sizes, tape: FsdpTape, blocks: Blocks | None = None, steps:
         tape.drop("activations", z.x)
         logits(z, tape)
     tape.post_forward("")
+
+
+def _block_forward(z: Sizes, tape: Tape, blocks: Blocks | None = None, i: int = 0) -> None:
+    """The forward of block `i` of the book's modules, up to its sum with the residual stream."""
+    if blocks:
+        tape.drop("activations", z.x)
+        blocks.forward(tape, i)
+    elif z.recipe.checkpointing == "full":
+        passing_forward(z, tape)
+    else:
+        tape.drop("activations", z.x)  # which the first norm keeps
+        forward(z, tape, z.recipe.checkpointing)
+    tape.hold("activations", z.y, z.x)  # the last product's output, and its sum with the stream
+    tape.drop("activations", z.y)
 
 
 def collectives(shape: Shape, sharding: Sharding, recipe: Recipe | None = None) -> dict[str, dict[str, int]]:

@@ -65,7 +65,7 @@ def _copies(
 
 
 def _copied(moment: Moment, shift: int, grown: Growth, gathered: tuple[str, ...]) -> Moment:
-    sizes = {kind: n + grown.get(kind, 0) for kind, n in moment.held.items()} if grown else moment.held
+    sizes = moment.held | {kind: n + moment.held[kind] for kind, n in grown.items()} if grown else moment.held
     return Moment(moment.phase, _renamed(moment.unit, shift), moment.activity, sizes, gathered)
 
 

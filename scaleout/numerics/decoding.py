@@ -22,13 +22,20 @@ WRITTEN = (0.9, 0.85)  # temperature and top-p of the text that the toy is train
 
 def decoded(p: Sequence[float], temperature: float, top_p: float = 1.0) -> list[float]:
     """A distribution at a temperature, cut to the fewest likely tokens that together have at least `top_p`."""
-    q = [x ** (1 / temperature) for x in p]
+    kept, mass = _cut(p, temperature, top_p)
+    return [x / mass for x in kept]
+
+
+def _cut(p: Sequence[float], temperature: float, top_p: float) -> tuple[list[float], float]:
+    """The same before it is divided by its sum, and the sum."""
+    power = 1 / temperature
+    q = [x**power for x in p]
     kept, mass, enough = [0.0] * len(q), 0.0, top_p * sum(q) * (1 - 1e-12)
     for i in sorted(range(len(q)), key=q.__getitem__, reverse=True):
         kept[i], mass = q[i], mass + q[i]
         if mass >= enough:
             break
-    return [x / mass for x in kept]
+    return kept, mass
 
 
 def entropy(p: Sequence[float]) -> float:
@@ -74,7 +81,11 @@ class Toy:
 
     def success(self, temperature: float, top_p: float = TOP_P) -> float:
         """The probability that an answer is right."""
-        root, fork, lock = self.decoded(temperature, top_p).right
+        found = []
+        for name, p in self.positions.items():  # of all tokens only the right ones are asked for
+            kept, mass = _cut(p, temperature, top_p)
+            found.append(sum([kept[i] / mass for i in RIGHT[name]]))
+        root, fork, lock = found
         return root * fork * lock**LOCKS
 
 

@@ -157,6 +157,21 @@ def call_json(method: str, args: str) -> str:
     return json.dumps(call(method, read), allow_nan=False)
 
 
+def answer(method: str, args: str) -> str:
+    """`call_json` for a page, which calls `collect` once it has the answer: a garbage collection in the middle of it is
+    what makes the slowest redraws slow."""
+    if method == "draw":
+        gc.disable()
+    return call_json(method, args)
+
+
+def collect() -> None:
+    """Make up for the garbage collections that a drawing was spared, while the page shows it."""
+    if not gc.isenabled():
+        gc.enable()
+        gc.collect(1)
+
+
 def settle() -> None:
     """Keep what is loaded by now out of garbage collections: it stays, and to look through it takes longer than most
     redraws."""

@@ -19,6 +19,8 @@ MIB = 2**20
 BUCKET_CAP = 25 * MIB
 FIRST_BUCKET_CAP = MIB
 
+NUMBERS = {float, int}
+
 
 @dataclass(frozen=True)
 class Event:
@@ -43,10 +45,35 @@ class Layer:
     gradient_bytes: float
 
     def __post_init__(self) -> None:
-        for name, value in self.__dict__.items():
-            usual = type(value) in (float, int) and 0 <= value < math.inf
-            if name != "name" and not usual:
-                checks.number(name, value, 0)
+        forward, backward, size = self.forward_seconds, self.backward_seconds, self.gradient_bytes
+        usual = {type(forward), type(backward), type(size)} <= NUMBERS  # a model has hundreds: one look at all three
+        if not (usual and min(forward, backward, size) >= 0 and forward + backward + size < math.inf):
+            for name in ("forward_seconds", "backward_seconds", "gradient_bytes"):
+                checks.number(name, getattr(self, name), 0)
+
+
+class Layers(tuple[Layer, ...]):
+    """The layers of a model, with what every schedule of them begins with: found once, whatever is sent between."""
+
+    @cached_property
+    def forward(self) -> tuple[Interval, ...]:
+        """By layer, (start, end) from the start of a pass."""
+        return tuple(pairwise(accumulate([layer.forward_seconds for layer in self], initial=0.0)))
+
+    @cached_property
+    def bytes_before(self) -> list[float]:
+        """Bytes of the gradients of the first 0, 1, 2, ... layers."""
+        return list(accumulate([layer.gradient_bytes for layer in self], initial=0))
+
+    @cached_property
+    def quiet(self) -> tuple[tuple[Interval, ...], ...]:
+        """A pass that sends nothing, as `_pass` gives it."""
+        return _pass(self, [], [], False, 0.0)
+
+    @cached_property
+    def known(self) -> dict:
+        """Buckets by their caps, and pieces (`fsdp.pieces`) by the names of units."""
+        return {}
 
 
 @dataclass(frozen=True)
@@ -57,6 +84,11 @@ class Pass:
     forward: tuple[Interval, ...]  # by layer
     backward: tuple[Interval, ...]  # by layer
     messages: tuple[Interval, ...]  # by bucket
+
+    @cached_property
+    def ends(self) -> list[float]:
+        """By bucket, when its message is through."""
+        return [end for _, end in self.messages]
 
     @property
     def compute_seconds(self) -> float:
@@ -140,7 +172,7 @@ def _waiting(step: Timeline, produced: list[float], time: float) -> float:
     if part is None or not part.messages:
         return 0.0
     elapsed = time - part.start
-    sent = bisect_right(part.messages, elapsed, key=lambda span: span[1])  # buckets that are through
+    sent = bisect_right(part.ends, elapsed)  # buckets that are through
     carried = produced[sent]
     if sent < len(part.messages) and part.messages[sent][0] < elapsed:
         start, end = part.messages[sent]
@@ -213,14 +245,16 @@ def ddp_step(
     Not in it: stragglers (every rank is this one), the copy of gradients into buckets, launches. Raises ValueError,
     in one line, for values that cannot be.
     """
-    layers = tuple(layers)
+    layers = layers if isinstance(layers, Layers) else Layers(layers)
     _check_step(layers, accumulation, overlap, sync_every_pass, compression, update_seconds, contention)
-    order = buckets(layers, cap_bytes, first_cap_bytes)
-    before = list(accumulate([layer.gradient_bytes for layer in layers], initial=0))  # bytes of the layers before each
+    caps, before = (cap_bytes, first_cap_bytes), layers.bytes_before
+    if caps not in layers.known:
+        layers.known[caps] = buckets(layers, *caps)
+    order = layers.known[caps]
     sizes = tuple([(before[members[0] + 1] - before[members[-1]]) / compression for members in order])
     priced = {size: reduce_seconds(size) for size in set(sizes)}
     wire = [priced[size] for size in sizes]
-    quiet = _pass(layers, [], [], False, 0.0) if accumulation > 1 and not sync_every_pass else ()
+    quiet = layers.quiet if accumulation > 1 and not sync_every_pass else ()
     synced = _pass(layers, order, wire, overlap, contention)
     kinds = [synced if sync_every_pass or n == accumulation - 1 else quiet for n in range(accumulation)]
     end = synced[1][0][1]
@@ -247,12 +281,11 @@ def _timeline(step: Timeline, passes: list[Pass]) -> Timeline:
     )
 
 
-def _pass(layers, order, wire, overlap: bool, contention: float):
+def _pass(layers: Layers, order, wire, overlap: bool, contention: float) -> tuple[tuple[Interval, ...], ...]:
     """(forward by layer, backward by layer, messages by bucket), each a tuple of (start, end) from 0 on."""
-    forward = list(pairwise(accumulate([layer.forward_seconds for layer in layers], initial=0.0)))
-    time = forward[-1][1]
+    time = layers.forward[-1][1]
     last = {members[-1]: b for b, members in enumerate(order)} if overlap else {}
-    backward, ready = [(0.0, 0.0)] * len(layers), []
+    backward, messages = [(0.0, 0.0)] * len(layers), []
     free = 0.0  # when the communication lane is done with what has been given to it
     for i in reversed(range(len(layers))):
         work = layers[i].backward_seconds
@@ -260,9 +293,10 @@ def _pass(layers, order, wire, overlap: bool, contention: float):
         backward[i] = (time, end)
         time = end
         if i in last:
-            ready.append(time)
-            free = max(time, free) + wire[last[i]]
-    return tuple(forward), tuple(backward), queued(ready if overlap else [time] * len(order), wire)
+            start = time if time > free else free
+            free = start + wire[last[i]]
+            messages.append((start, free))
+    return layers.forward, tuple(backward), tuple(messages) if overlap else queued([time] * len(order), wire)
 
 
 def queued(ready: Iterable[float], wire: Iterable[float]) -> tuple[Interval, ...]:

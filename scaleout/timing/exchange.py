@@ -21,7 +21,7 @@ from scaleout.spec.slices import table_parameters
 from scaleout.spec.transformer import Shape, total_parameters
 from scaleout.timing import calibrated
 from scaleout.timing.compute import Work
-from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, Layer, Timeline, ddp_step
+from scaleout.timing.ddp import BUCKET_CAP, FIRST_BUCKET_CAP, Layer, Layers, Timeline, ddp_step
 from scaleout.timing.fsdp import FsdpTimeline, first_pass, fsdp_step, pieces
 from scaleout.timing.fsdp_plan import Piece
 from scaleout.timing.fsdp_short import ShortTimeline, looks_ahead, placed, steady
@@ -41,7 +41,7 @@ class Exchange(NamedTuple):
     gathered: float = 0.0
 
 
-def layers(job: Job, work: tuple[Work, Work, Work], blocks: int | None = None) -> tuple[Layer, ...]:
+def layers(job: Job, work: tuple[Work, Work, Work], blocks: int | None = None) -> Layers:
     """The model matrix by matrix, in the order of the forward, with the bytes of one rank's gradients. blocks: of
     them, all where None.
 
@@ -77,7 +77,9 @@ def whole(number: float) -> float:
 
 
 @lru_cache(maxsize=64)  # the same whatever the number of ranks: a curve asks for it at each
-def _layers(shape: Shape, tp: int, recipe: Recipe, work: tuple[Work, Work, Work], ends: tuple[int, int], blocks: int):
+def _layers(
+    shape: Shape, tp: int, recipe: Recipe, work: tuple[Work, Work, Work], ends: tuple[int, int], blocks: int
+) -> Layers:
     block, first, last = work
     width, context = gradient_bytes(recipe), block.context
     counts = trained_elements(shape, tp, recipe, block.matrices[0][0])
@@ -87,7 +89,7 @@ def _layers(shape: Shape, tp: int, recipe: Recipe, work: tuple[Work, Work, Work]
     ]
     model = [Layer("tokens", first.forward_seconds, first.backward_seconds, ends[0] * width)]
     model += [Layer(f"block {i} {name}", f, b, size) for i in range(blocks) for name, f, b, size in rows]
-    return (*model, Layer("head", last.forward_seconds, last.backward_seconds, ends[1] * width))
+    return Layers((*model, Layer("head", last.forward_seconds, last.backward_seconds, ends[1] * width)))
 
 
 def schedule(job: Job, rank: Machine, work: tuple[Work, Work, Work]) -> Exchange:

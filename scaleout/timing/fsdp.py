@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from math import fsum  # exact: sum adds otherwise from Python 3.12 on, and the page has a newer one
 
 from scaleout.spec import checks
 from scaleout.spec.sharding import DTYPES, Sharding, Unit, alike
 from scaleout.spec.transformer import Shape
-from scaleout.timing.ddp import Event, Layer, hidden_share
+from scaleout.timing.ddp import Event, Layer, Layers, hidden_share
 from scaleout.timing.fsdp_plan import Piece, Plan, runs_of_blocks
 from scaleout.timing.fsdp_streams import Run, Span, Wires
 
@@ -73,21 +73,29 @@ def pieces(
     with "full" a block of several units has its recomputation apart from its backward. copies: what copies of a unit
     add to its first piece, in forward and in backward, by its name and its bytes.
     """
+    layers = layers if isinstance(layers, Layers) else Layers(layers)
     named, found = {unit.name: unit for unit in cut}, []
-    for name, forward, backward, recompute, first in _folded(tuple(layers), tuple(named), checkpointing == "full"):
-        sent = _sent(named[name], sharding) if first else (0.0,) * 4
+    of_rows: dict[tuple, tuple[float, float, float, float]] = {}
+    folding = tuple(named), checkpointing == "full"
+    if folding not in layers.known:
+        layers.known[folding] = _folded(layers, *folding)
+    for name, forward, backward, recompute, first in layers.known[folding]:
+        sent = (0.0,) * 4
+        if first:
+            rows = tuple(named[name].rows)  # those of blocks are alike
+            sent = of_rows[rows] = of_rows.get(rows) or _sent(named[name], sharding)
         more = copies(name, *sent[:2])
         found.append(Piece(name, forward + more[0], backward + more[1], *sent, recompute))
     return tuple(found)
 
 
-@lru_cache(maxsize=256)  # the same for any number of ranks: a curve asks for it at each
 def _folded(layers: tuple[Layer, ...], names: tuple[str, ...], recompute: bool) -> tuple[tuple, ...]:
     """By piece: (unit's name, seconds of forward, of backward, of a block's recomputation, whether it is the unit's
     first piece)."""
     visits: list[list] = []  # [unit's name, forward, backward, recomputation]
+    known = set(names)
     for layer in layers:
-        name = _innermost(_module(layer.name), names)
+        name = _innermost(_module(layer.name), known)
         if not visits or visits[-1][0] != name:
             visits.append([name, 0.0, 0.0, 0.0])
         visits[-1][1] += layer.forward_seconds

@@ -38,15 +38,22 @@ def lives(line: ShortTimeline, limit: int) -> tuple[list[Life], int]:
     middle = [blocks[plan.last[unit]] == line.middle and bool(line.extra) for unit in range(len(plan.names))]
     first = middle.index(True) if True in middle else len(middle)
     last = len(middle) - middle[::-1].index(True) if True in middle else first
-    rows = [(unit, 0) for unit in range(first)]
-    rows += [(unit, copy) for copy in range((line.extra + 1) * (last > first)) for unit in range(first, last)]
-    rows += [
-        (unit, line.extra if blocks[plan.last[unit]] > line.middle and line.extra else 0)
-        for unit in range(last, len(middle))
-    ]
-    n, spans = len(rows), _Spans(line)
+    per_block = last - first
+    further = line.extra * per_block  # units of the blocks that are alike, beside those of the sample
+    n, spans = len(middle) + further, _Spans(line)
+
+    def place(number: int) -> tuple[int, int]:
+        """(unit of the sample, copy) of a unit."""
+        if number < first:
+            return number, 0
+        if number < last + further:
+            copy, unit = divmod(number - first, per_block)
+            return first + unit, copy
+        unit = number - further
+        return unit, line.extra if blocks[plan.last[unit]] > line.middle else 0
+
     shown = sorted({round(k * (n - 1) / (limit - 1)) for k in range(limit)} | {n // 2}) if n > limit else range(n)
-    return [spans.life(plan, blocks, number, *rows[number]) for number in shown], n
+    return [spans.life(plan, blocks, number, *place(number)) for number in shown], n
 
 
 class _Spans:

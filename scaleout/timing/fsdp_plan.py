@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from scaleout.spec import checks
+from scaleout.timing.ddp import NUMBERS
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,11 @@ class Piece:
     recompute_seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, value in self.__dict__.items():
-            usual = type(value) in (float, int) and 0 <= value < math.inf
-            if name != "name" and not usual:
-                checks.number(name, value, 0)
+        numbers = [*self.__dict__.values()][1:]  # all but the name
+        if {*map(type, numbers)} <= NUMBERS and min(numbers) >= 0 and sum(numbers) < math.inf:
+            return
+        for name, value in [*self.__dict__.items()][1:]:
+            checks.number(name, value, 0)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from math import (  # fsum is exact: sum adds otherwise from Python 3.12 on, and
     fsum,
     inf,
 )
+from operator import itemgetter
 
 from scaleout.spec.sharding import Sharding, units
 from scaleout.spec.transformer import Shape
@@ -146,11 +147,17 @@ class ShortTimeline:
                 for copy in copies:
                     rows_at |= {(j, copy): len(rows) + k for k, j in enumerate(middle)}
                     rows += [renamed(self.sample.pieces[j].name, copy) for j in middle]
-        spans = {}
+        spans, shifts = {}, {back: [self.later(back, self.middle, copy) for copy in copies] for back in (False, True)}
         for in_backward, block, (lane, name, start, end, piece, _) in self.placed:
-            for copy in (copies if block == self.middle and self.extra else (0,)) if lane == "compute" else ():
-                shift = self.later(in_backward, block, copy)
-                spans[name.partition(" ")[0], rows_at[piece, copy]] = (start + shift, end + shift)
+            if lane != "compute":
+                continue
+            label = name.partition(" ")[0]
+            if block == self.middle and self.extra:
+                for copy, shift in zip(copies, shifts[in_backward], strict=True):
+                    spans[label, rows_at[piece, copy]] = (start + shift, end + shift)
+            else:
+                shift = self.later(in_backward, block, 0)
+                spans[label, rows_at[piece, 0]] = (start + shift, end + shift)
         return rows, spans
 
     def intervals(self, step: int) -> Iterator[tuple[str, str, float, float]]:
@@ -166,12 +173,21 @@ class ShortTimeline:
                 shift = self.later(in_backward, block, 0, lane)
                 rows.append((lane, label, start + shift, end + shift))
         copies = self._copies(step)
+        counts = [last + 1 - copy for copy, last in copies.items()]
+        shifts = {
+            (back, late): [self.later(back, self.middle, at, LAGGING[0] if late else "") for at in of_copies]
+            for back, of_copies in ((False, copies.values()), (True, copies))
+            for late in (False, True)
+        }
         for (lane, label, in_backward, block), spans in grouped.items():
-            busy, end = fsum(b - a for a, b in spans), max(b for _, b in spans)
-            for copy, last in copies.items() if block == self.middle else ((0, 0),):
-                last_end = end + self.later(in_backward, block, copy if in_backward else last, lane)
-                rows.append((lane, label, last_end - (last + 1 - copy) * busy, last_end))
-        yield from sorted(rows, key=lambda row: row[3])
+            busy, end = fsum([b - a for a, b in spans]), max([b for _, b in spans])
+            if block == self.middle:
+                ends = [end + shift for shift in shifts[in_backward, lane in LAGGING]]
+                rows += [(lane, label, at - n * busy, at) for n, at in zip(counts, ends, strict=True)]
+            else:
+                last_end = end + self.later(in_backward, block, 0, lane)
+                rows.append((lane, label, last_end - busy, last_end))
+        yield from sorted(rows, key=itemgetter(3))
 
 
 def renamed(unit: str, shift: int) -> str:
@@ -227,6 +243,8 @@ def steady(spans: tuple[Placed, ...], middle: int, window: int) -> tuple[float, 
     blocks before the middle one and the middle one itself take the same course as what follows them."""
     groups: dict[tuple[bool, bool, float], list[tuple[str, float, float]]] = {}
     for in_backward, block, (lane, name, start, end, *_) in spans:
+        if abs(block - middle) > window:
+            continue
         key = name.partition("blocks.")[0] + lane
         groups.setdefault((in_backward, lane in LAGGING, block), []).append((key, start, end))
     shifts: list[float] = []
@@ -252,9 +270,10 @@ def steady(spans: tuple[Placed, ...], middle: int, window: int) -> tuple[float, 
 
 
 def _alike(spans: list, next_spans: list, start: float, next_start: float, tolerance: float) -> bool:
-    if [name for name, *_ in spans] != [name for name, *_ in next_spans]:
+    if len(spans) != len(next_spans):
         return False
-    return all(
-        abs((a - start) - (c - next_start)) <= tolerance and abs((b - start) - (d - next_start)) <= tolerance
-        for (_, a, b), (_, c, d) in zip(spans, next_spans, strict=True)
-    )
+    for (name, a, b), (next_name, c, d) in zip(spans, next_spans, strict=True):
+        apart = max(abs((a - start) - (c - next_start)), abs((b - start) - (d - next_start)))
+        if name != next_name or apart > tolerance:
+            return False
+    return True

@@ -103,7 +103,7 @@ class Run:
                 for following in plan.backward[order[unit] + 1 : order[unit] + 1 + prefetch]:
                     if following not in self.whole_at:
                         self._gather(following, regather=True)
-            self._recompute(plan.recomputed.get(i, range(0)))
+            self._recompute(plan.recomputed.get(i))
             self._compute("backward", i, plan.pieces[i].backward_seconds)
             for unit in closes.get(i, ()):
                 if plan.names[unit] not in REDUCED_LAST:
@@ -112,8 +112,10 @@ class Run:
             if name in REDUCED_LAST:
                 self._reduce(unit)
 
-    def _recompute(self, rows: range) -> None:
+    def _recompute(self, rows: range | None) -> None:
         """The forward of a block once more, with gathers ahead as in forward. What it gathers stays for backward."""
+        if rows is None:
+            return
         units = list(dict.fromkeys(self.plan.piece_unit[i] for i in rows))
         missing, prefetch = [u for u in units if u not in self.whole_at], self._prefetch(self.wires.forward_ahead)
         for unit in missing[: prefetch + 1] if prefetch else ():
@@ -137,8 +139,8 @@ class Run:
     def _open(self, unit: int, gathered: bool = True) -> None:
         """The compute stream waits until the unit is whole; from then on the next gather may use its buffer."""
         self._wait(self.whole_at.get(unit, 0.0), "gather")
-        if gathered:
-            self.gate = max(self.gate, self.time)
+        if gathered and self.time > self.gate:
+            self.gate = self.time
 
     def _gather(self, unit: int, regather: bool = False) -> None:
         wires, work = self.wires, self.plan.bytes[unit]
@@ -212,6 +214,8 @@ class Run:
         """When `work` seconds of compute that begin now are done. What has been issued is all that can disturb them:
         the next gather waits for the next unit's start, and a reduce-scatter for this one's end."""
         speed, time = 1 - self.wires.contention, self.time
+        if not self.busy:
+            return time + work
         self.busy = sorted([span for span in self.busy if span[1] > time])
         for start, end in self.busy:
             if start - time >= work:

@@ -42,6 +42,20 @@ def test_repeating_a_block_is_walking_them_all(wrap):
         assert found.peak_bytes == max(moment.bytes for moment in walked.walked)
 
 
+@pytest.mark.parametrize("wrap", ["model", "block", "layer", "size"])
+def test_a_block_that_is_replayed_is_one_that_is_walked(wrap, monkeypatch):
+    """Moment by moment, with what is fullest within each, as operation by operation."""
+    cases = [
+        (shape, Recipe("fp32", checkpointing=how, attention=attention), Sharding(4, wrap=wrap, least_parameters=10_000))
+        for shape, how, attention in product((SMALL, GPT), ("none", "selective", "full"), ("sdpa", "naive"))
+    ]
+    replayed = [fsdp_account(shape, 2, 48, recipe, sharding).walked for shape, recipe, sharding in cases]
+    monkeypatch.setattr(fsdp.BlockTape, "recorded", lambda *_walk: None)
+    monkeypatch.setattr(fsdp.BlockTape, "replay", lambda *_block: pytest.fail("nothing was recorded"))
+    for (shape, recipe, sharding), moments in zip(cases, replayed, strict=True):
+        assert fsdp_account(shape, 2, 48, recipe, sharding).walked == moments and len(moments) > 6
+
+
 def test_moments_tell_a_whole_step_and_nothing_is_left_over():
     held = fsdp_account(SMALL, 2, 48, Recipe("fp32"), Sharding(4))
     phases = [moment.phase for moment in held.moments]

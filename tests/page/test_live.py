@@ -295,6 +295,24 @@ def test_importing_the_package_loads_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
+def test_no_collection_comes_in_the_middle_of_a_drawing(toy):
+    """It comes after the answer; other methods, and a notebook's drawings, are as they were."""
+    collecting: list = []
+    toy.draw = lambda params, width: collecting.append(gc.isenabled()) or DRAWN
+    drawing = '{"stem": "toy"}'
+    try:
+        answer = live.answer("draw", drawing)
+        before = gc.get_stats()[1]["collections"]
+        live.collect()
+        assert gc.isenabled() and gc.get_stats()[1]["collections"] > before
+        assert live.call_json("draw", drawing) == answer
+        live.answer("beneath", drawing)
+        assert gc.isenabled()
+    finally:
+        gc.enable()
+    assert collecting == [False, True]
+
+
 def test_what_is_loaded_is_not_looked_through_again():
     """Of what a module has made, nothing is left for the collector; what comes later it still finds."""
     live.settle()

@@ -11,6 +11,7 @@ from scaleout.timing.ddp import (
     FIRST_BUCKET_CAP,
     MIB,
     Layer,
+    Layers,
     buckets,
     ddp_step,
 )
@@ -46,6 +47,15 @@ def options(seed):
 
 def spans(timeline, lane):
     return [(event.start, event.end) for event in timeline.events if event.lane == lane]
+
+
+@over(seed=SEEDS)
+def test_layers_that_are_scheduled_again_forget_nothing_and_mix_nothing_up(seed):
+    """Layers keep buckets and passes between schedules: on another wire, with other caps and passes."""
+    layers = Layers(model(seed))
+    for again in (seed, seed + 1, seed, seed + 2):
+        rate, chosen = 1e9 * (1 + again), options(again)
+        assert ddp_step(layers, wire(rate=rate), **chosen) == ddp_step(model(seed), wire(rate=rate), **chosen)
 
 
 # --- what holds of every step -----------------------------------------------------------------------------------

@@ -64,9 +64,10 @@ try {
   let settled = false;
   port.onmessage = ({ data: { id, method, args } }) => {
     try {
-      send({ id, result: live.call_json(method, args) });
+      send({ id, result: live.answer(method, args) });
       if (!settled) live.settle(); // the first answer has loaded what the next ones need
       settled = true;
+      live.collect();
     } catch (error) {
       send({ id, broken: String(error) }); // Python errors come back as results; this is Python itself
     }
