@@ -11,8 +11,9 @@ from scaleout.memory.tape import Event, Recorder, Tape
 
 @dataclass
 class Allocations:
-    """What is allocated and freed without an edge of a unit between. most: bytes at the first of the fullest instants,
-    beside those before all this; None where nothing is allocated. fullest, net: bytes by kind then, and at the end."""
+    """What is allocated and freed between two edges of units, in bytes above those at the start. most, fullest: of all
+    kinds and by kind at the peak (the first, of several), most None where nothing is allocated; total, net: the same at
+    the end."""
 
     most: int | None = None
     total: int = 0

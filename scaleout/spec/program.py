@@ -81,10 +81,10 @@ class Program:
 
 # `moves`, `update_passes` and `step_seconds` are fitted, and so are the defaults that all programs share: what a
 # kernel, an action of a pipeline and hidden communication cost. `kernels` are counted in the programs' sources.
-# `jitter` is the median of what weak-scaling series lose each time their nodes double (8B 0.4%, 15B 0.7%, 340B 1.2%:
-# tests/published/step_times_dense.json).
-# Hugging Face has eager torch's constants, and compiled the compiled program's: 35 fine-tuning steps of its plain
-# modules on A100, which made none of them, are off by 5% in the median (tests/published/fine_tuning_runs.json). A layer
+# `jitter` is what NVIDIA's weak-scaling series lose each time their nodes double, beside the communication that is
+# priced: 0.48, 0.55 and 0.63% (175B, 15B and 340B: tests/published/step_times_dense.json).
+# Hugging Face has eager torch's constants, and compiled the compiled program's: 61 fine-tuning steps of its plain
+# modules on A100, which made none of them, are off by 6% in the median (tests/published/fine_tuning_runs.json). A layer
 # of Llama has 30 kernels beside matmuls and attention (transformers 5.24, models/llama/modeling_llama.py): each of two
 # RMS norms 8 (cast, square, mean, sum with epsilon, root, product, cast, gain), rotary positions 10 (of queries and of
 # keys two products, a negation, a concatenation and a sum), SwiGLU 2, residual sums 2. sdpa takes windows as a mask.

@@ -27,11 +27,11 @@ DEPTH = 92
 WAVE = 0.783
 
 # Share of the peak that a large multiplication in 16 bits reaches in a training step, by family of chips: the power
-# limit holds an H100 at two thirds. Fitted, but for CDNA 3: the best shape of an MI300X reaches 0.51 (mamf-finder,
-# tests/published/kernels.json), of which a step is taken to keep as much as on an H100, 0.67 of 0.80. A
+# limit holds an H100 below 0.7. Fitted, but for CDNA 3: the best shape of an MI300X reaches 0.51 (mamf-finder,
+# tests/published/kernels.json), of which a step is taken to keep 0.84, about what it keeps on an H100 (0.69 of 0.80). A
 # family that has no row here takes another's, which its GPUs name (`priced_as` in spec/devices.py): a guess.
 # GeForce of Ada: with CACHED, by every second of nine steps on RTX 4090 (tests/published/fine_tuning_runs.json); the
-# others are then off by 13% in the median. Its attention is taken for Ampere's, a guess.
+# others are then off by 14% in the median. Its attention is taken for Ampere's, a guess.
 MATMUL = {"ampere": 0.837, "ada-rtx": 0.92, "hopper": 0.693, "blackwell": 0.429, "cdna3": 0.43}
 
 # Share of the peak that fused causal attention reaches (forward, backward) on long sequences with many heads of 128, by

@@ -34,11 +34,11 @@ ALIKE = 0.01  # of a cut's chunks and micro-batches: steps that differ by less a
 
 @dataclass(frozen=True)
 class Ranking:
-    """plans: of each cut that fits one, the fastest first; over: those that do not, the smallest first. best: the
-    simplest within the band of the fastest that none of these dominates, None where nothing fits: in `plans` it stands
-    for its cut, which other chunks may make faster. fastest: seconds of the fastest of all, which may be of that cut.
-    refused: how many cuts there cannot be, by the reason. across: nothing fits with tensor parallelism inside a node,
-    so that it goes across."""
+    """plans: the fastest of each cut that fits, the fastest cut first; over: of those that do not fit, the smallest
+    first. best: the simplest within the band of the fastest that none of these dominates, None where nothing fits; in
+    `plans` it stands for its cut, which may be faster with other chunks. fastest: seconds of the fastest layout, in
+    `plans` or not; infinite where nothing fits. refused: how many cuts there cannot be, by the reason. across: nothing
+    fits with tensor parallelism inside a node, so that it goes across."""
 
     plans: tuple[Plan, ...]
     over: tuple[Plan, ...]
@@ -50,8 +50,8 @@ class Ranking:
 
     @property
     def limit(self) -> float:
-        """Seconds up to which the band does not tell a step from the fastest."""
-        return (1 + self.band.share) * self.fastest
+        """Seconds up to which the band does not tell a step from the fastest; 0 where nothing fits."""
+        return (1 + self.band.share) * self.fastest if self.plans else 0.0
 
     def equal(self, plan: Plan) -> bool:
         """Whether the band does not tell a plan from the fastest."""

@@ -157,6 +157,7 @@ def test_more_memory_never_hurts_and_none_at_all_leaves_nothing():
     assert less.plans[0].seconds >= (1 - ALIKE) * found.plans[0].seconds >= (1 - ALIKE) ** 2 * more.plans[0].seconds
     nothing = search(asked, sequences, usable=10**9)
     assert nothing.plans == () and nothing.best is None and not nothing.across
+    assert nothing.limit == 0 and not nothing.equal(found.best), "where nothing fits, nothing is as fast as the fastest"
     assert nothing.reason(nothing.over[0]).startswith("does not fit by ")
     assert nothing.over[0].bytes == fullest(nothing.over[0].job).peak_bytes
 

@@ -1,6 +1,6 @@
 """Published runs to compare with the prediction, copied from tests/published (fp8.json, step_times_dense.json).
 
-Those with context parallelism made no constant and are in no table of errors: here they stand to be looked at."""
+No constant was fitted to those with context parallelism, and no table of errors has them: they are for comparison."""
 
 from __future__ import annotations
 

@@ -153,8 +153,7 @@ def answer(question: Question) -> Answer:
         if len(_ANSWERS) >= MOST_ANSWERS:
             _ANSWERS.clear()
         result = searched(*job_of(question))
-        limit = result.limit if result.plans else 0.0
-        _ANSWERS[question] = Answer(result.best, limit)
+        _ANSWERS[question] = Answer(result.best, result.limit)
     return _ANSWERS[question]
 
 
