@@ -158,7 +158,8 @@ def test_the_words_about_seconds():
         for gpus in (1, 2, 4)
         for tokens in (256, 512, 1024, 4096, 8192)
     }
-    assert max(max(qwen[1, tokens]) for tokens in (256, 512, 1024)) == 42 and said("up to 42% too slow")
+    short = qwen[1, 256] + qwen[1, 512] + qwen[1, 1024]
+    assert (min(short), max(short)) == (-17, 42) and said("between 17% too fast and 42% too slow")
     long = qwen[1, 4096] + qwen[1, 8192]
     assert (min(long), max(long)) == (8, 12) and said("with 4,096 and 8,192 tokens it is 8 to 12%")
     assert min(qwen[2, 256]) == -37 and said("up to 37% too fast")

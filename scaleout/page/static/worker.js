@@ -65,9 +65,9 @@ try {
   port.onmessage = ({ data: { id, method, args } }) => {
     try {
       send({ id, result: live.answer(method, args) });
+      live.collect();
       if (!settled) live.settle(); // the first answer has loaded what the next ones need
       settled = true;
-      live.collect();
     } catch (error) {
       send({ id, broken: String(error) }); // Python errors come back as results; this is Python itself
     }
