@@ -17,7 +17,7 @@ from scaleout.memory.backward import Backward
 from scaleout.memory.forward import forward, passing_forward
 from scaleout.memory.fsdp_blocks import BlockTape
 from scaleout.memory.fsdp_stretch import fullest_moment, stretch
-from scaleout.memory.fsdp_tape import FsdpTape, Group, Moment, Widths
+from scaleout.memory.fsdp_tape import Group, Moment, Widths
 from scaleout.memory.loss import head, logits, loss
 from scaleout.memory.optimizers import one_by_one, optimizer_width
 from scaleout.memory.recompute import Policy
@@ -254,7 +254,7 @@ def _steps_backward(z: Sizes, tape: BlockTape, steps: Steps, keep: Callable[[int
     play(steps["finish"], tape, keep)
 
 
-def units_forward(z: Sizes, tape: FsdpTape, blocks: Blocks | None = None, steps: Steps | None = None) -> None:
+def units_forward(z: Sizes, tape: BlockTape, blocks: Blocks | None = None, steps: Steps | None = None) -> None:
     """The forward up to the logits. `z.x` bytes of residual stream are passed from part to part."""
     tape.pre_forward("")
     if steps:

@@ -82,7 +82,7 @@ class Program:
 # `moves`, `update_passes` and `step_seconds` are fitted, and so are the defaults that all programs share: what a
 # kernel, an action of a pipeline and hidden communication cost. `kernels` are counted in the programs' sources.
 # `jitter` is what NVIDIA's weak-scaling series lose each time their nodes double, beside the communication that is
-# priced: 0.48, 0.55 and 0.63% (175B, 15B and 340B: tests/published/step_times_dense.json).
+# priced, the least of 0.48, 0.55 and 0.63% (175B, 15B and 340B: tests/published/step_times_dense.json), rounded.
 # Hugging Face has eager torch's constants, and compiled the compiled program's: 61 fine-tuning steps of its plain
 # modules on A100, which made none of them, are off by 6% in the median (tests/published/fine_tuning_runs.json). A layer
 # of Llama has 30 kernels beside matmuls and attention (transformers 5.24, models/llama/modeling_llama.py): each of two

@@ -1,6 +1,7 @@
 """A step of a job cut along several axes: what each axis adds, and what published layouts show."""
 
-from math import fsum
+from dataclasses import replace
+from math import fsum, log2
 
 import measured
 import pytest
@@ -186,9 +187,23 @@ def test_parts_show_where_published_layouts_differ(nvidia):
     assert share["340B"]["recompute"] > 0 == share["175B"]["recompute"]
 
 
+def test_jitter_is_what_weak_scaling_loses_beside_its_communication():
+    """NVIDIA's series from the fewest GPUs to the most, each time the nodes double, as spec/program.py says."""
+    ends, lost = {}, {}
+    for row in measured.rows():
+        if row.series.startswith("dgxc"):
+            ends.setdefault(row.name.split(",")[0].removeprefix("nvidia "), []).append(row)
+    for name, (few, *_, many) in ends.items():
+        still = replace(few.job.program, jitter=0.0)
+        longer = (many.seconds / measured.seconds(many, still)) / (few.seconds / measured.seconds(few, still))
+        lost[name] = (longer - 1) / log2(many.job.cluster.nodes / few.job.cluster.nodes)
+    assert {name: round(100 * share, 2) for name, share in lost.items()} == {"175B": 0.48, "15B": 0.55, "340B": 0.63}
+    assert few.job.program.jitter == round(min(lost.values()), 3) == 0.005
+
+
 def test_what_ran_is_told_to_fit_with_gradients_of_16_bits(nvidia):
-    """As 175B and 340B had them. 340B on two replicas is told to need 1%
-    more than the GPU has: fused kernels keep less than torch's own operations, of which the account is."""
+    """As 175B and 340B had them. 340B on two replicas is told to need 1% more than the GPU has: fused kernels keep less
+    than torch's own operations, of which the account is."""
     peaks = {}
     for name, one in nvidia.items():
         half = one.job.other(main_gradients="none", gradients="kept")
