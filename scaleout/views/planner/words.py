@@ -84,9 +84,10 @@ def least(gpus: int, sequences: int) -> int:
 
 def _yours(setting: Setting) -> str:
     plan, best = setting.yours, setting.best
+    assert best is not None
     if isinstance(plan, str):
         return "Your layout is not possible."
-    if not plan.fits or best is None:
+    if not plan.fits:
         return f"Your layout {setting.result.reason(plan)}."
     if plan.cannot:
         return f"{frameworks.RUNS[setting.question.program].name} cannot run your layout."
