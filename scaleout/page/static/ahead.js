@@ -74,13 +74,15 @@ export class Ahead {
       const key = this.name(shape, near);
       if (view.busy || view.held || (over && this.over !== over)) return;
       if (!this.drawn.has(key)) this.drawn.set(key, view.draw(near, shape)); // a press meanwhile waits for this one
+      this.asks = true;
       const result = await this.drawn.get(key);
+      this.asks = false;
       this.drawn.delete(key);
       this.keep(key, result);
     }
   }
 
-  /** Draw what a press would give, once a pointer has moved no further for two frames and Python is free. */
+  /** Draw what a press would give, once a pointer has moved no further for two frames and what was asked for is there. */
   async point({ target, clientX, pointerType, buttons }) {
     const { runtime, learner, built, data } = this.view;
     const over = this.over = {}; // whatever was drawn for another place is not wanted any more
@@ -88,7 +90,7 @@ export class Ahead {
     if (!control || learner || buttons || pointerType === "touch") return;
     if (data.spec.searches?.includes(control.name)) return; // it takes long, and a press would wait for it
     do await frame();
-    while (runtime.current && this.over === over);
+    while ((this.asks || this.view.busy) && this.over === over); // in Python's queue is one such drawing at most
     if (this.over !== over || runtime.state !== "ready") return; // to point at something starts nothing
     const value = pressed(built.get(control.name), control, target, clientX);
     if (value !== undefined) await this.draw(control, [value, ...neighbours(control, value)], over);
