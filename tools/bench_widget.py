@@ -143,8 +143,11 @@ def measure(stem: str, name: str, moves: int, seed: int) -> None:
             speed("dragged", drag(page, moves))
             speed("by key", keys(page, max(LEAST, moves // 2)))
         speed("at random settings", at_random(page, stem, max(LEAST, moves // 2), seed))
-        if (taken := pressed(page, stem, max(LEAST, moves // 2), seed)) or sliders(stem):
+        taken = pressed(page, stem, max(LEAST, moves // 2), seed)
+        if len(taken) >= LEAST:
             speed("pressed by a mouse at random settings", taken)
+        else:
+            print(f"slider to redraw, pressed by a mouse: no figure, for only {len(taken)} random settings allow it")
         if views.search_controls(stem):
             speed("another question", at_random(page, stem, max(LEAST, moves // 2), seed, questions=True), SEARCH)
     python = [url for url in requests if urlparse(url).path not in {urlparse(one).path for one in before}]

@@ -93,6 +93,15 @@ PLACE = """async ([state, name, value]) => {
   return element.contains(document.elementFromPoint(x, y)) ? [x, y] : null;
 }"""
 RESTS = 120  # milliseconds that a mouse is over a place before it is pressed
+# Once a frame has begun; frames go on until a redraw is seen, as in MOVE.
+FRAME = """() => new Promise((begun) => {
+  const before = window.taken.length;
+  const go = () => {
+    begun();
+    if (window.taken.length === before) requestAnimationFrame(go);
+  };
+  requestAnimationFrame(go);
+})"""
 
 
 def stems() -> list[str]:
@@ -174,7 +183,7 @@ def at_random(page, stem: str, count: int, seed: int, questions: bool = False) -
 
 def pressed(page, stem: str, count: int, seed: int) -> list[dict]:
     """The redraws for a mouse that rests over the place of a value and is pressed there, of those moves of `at_random`
-    that a mouse can make so; [] where the view has no control for it."""
+    that a mouse can make so: at most `count`, and of four times as many those there are."""
     page.evaluate("window.taken = []")
     done = 0
     for move in settings(stem, 4 * count, seed):
@@ -183,7 +192,7 @@ def pressed(page, stem: str, count: int, seed: int) -> list[dict]:
             continue
         page.mouse.move(*place)
         page.wait_for_timeout(RESTS)
-        page.evaluate("new Promise(requestAnimationFrame)")
+        page.evaluate(FRAME)
         page.mouse.down()
         page.mouse.up()
         done += 1
