@@ -3,7 +3,8 @@
 Rows are in tests/published/step_times.json and step_times_dense.json. Megatron's AdamW is one kernel, which holds
 nothing beside the states. IBM's reduce gradients in bf16 (fms-fsdp's bfSixteen policy); TinyLlama's kernels are fused
 by hand, so that it stands under torch.compile. Those in FP8, and those whose card, network or micro-batches the source
-does not name, are no jobs of this book and are left out.
+does not name, are no jobs of this book and are left out. None has context parallelism or experts: no constant was made
+by such a step.
 """
 
 from __future__ import annotations
