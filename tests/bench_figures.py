@@ -11,7 +11,7 @@ NUMBER = r"(-?(?:[\d,]+(?:\.\d+)?|nan|inf))"
 
 REDRAWS = [
     f"slider to redraw, {how}, {what}"
-    for how in ("dragged", "by key", "at random settings")
+    for how in ("dragged", "by key", "at random settings", "pressed by a mouse at random settings")
     for what in ("median", "p95")
 ]
 VIEW = [

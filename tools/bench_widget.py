@@ -9,6 +9,8 @@ What a redraw is, and what its parts are, tools/redraws.py says. Chromium puts a
 next frame, a worker's answer too, so a key costs one frame more than a step of a drag, unless its picture was drawn
 ahead. "At random settings" is one move of a slider, drawn by chance, while every other control stands at a value drawn
 by chance; in a view without a slider it is a change of any control, and where that takes a search a figure of its own.
+It is what a finger pays. "Pressed by a mouse at random settings" is such a move by a mouse, which rests over the place
+of the new value for 120 ms and is pressed there: its picture is drawn ahead (scaleout/page/static/ahead.js).
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 import live_page
-from redraws import LISTEN, at_random, control, drag, keys, sliders, stems, unlock
+from redraws import LISTEN, at_random, control, drag, keys, pressed, sliders, stems, unlock
 
 from scaleout import views
 from scaleout.page import form
@@ -96,7 +98,7 @@ def show(what: str, value: float, unit: str, note: str = "") -> None:
     """One figure. ValueError where it is none: a measurement that did not happen is no zero."""
     if not value > 0:
         raise ValueError(f"{what}: nothing was measured")
-    print(f"{what:<44}{value:>11,.1f} {unit:<2}  {note}".rstrip(), flush=True)
+    print(f"{what:<62}{value:>11,.1f} {unit:<2}  {note}".rstrip(), flush=True)
 
 
 def speed(words: str, taken: list[dict], goal: float = GOAL) -> None:
@@ -141,6 +143,11 @@ def measure(stem: str, name: str, moves: int, seed: int) -> None:
             speed("dragged", drag(page, moves))
             speed("by key", keys(page, max(LEAST, moves // 2)))
         speed("at random settings", at_random(page, stem, max(LEAST, moves // 2), seed))
+        taken = pressed(page, stem, max(LEAST, moves // 2), seed)
+        if len(taken) >= LEAST:
+            speed("pressed by a mouse at random settings", taken)
+        else:
+            print(f"slider to redraw, pressed by a mouse: no figure, for only {len(taken)} random settings allow it")
         if views.search_controls(stem):
             speed("another question", at_random(page, stem, max(LEAST, moves // 2), seed, questions=True), SEARCH)
     python = [url for url in requests if urlparse(url).path not in {urlparse(one).path for one in before}]

@@ -68,6 +68,41 @@ MOVE = """async ([state, name, value]) => {
   while (window.taken.length === before) await new Promise(requestAnimationFrame);
 }"""
 
+# From a settled state, the place where a mouse's press sets a control to a value, [x, y] in CSS pixels; null where it
+# sets nothing else: the control is off or a list, its range ends before, or the slider's thumb lies there.
+PLACE = """async ([state, name, value]) => {
+  const {root, built, data, fold} = window.view;
+  const {input, element, set} = built.get(name);
+  window.view.set(state);
+  await window.view.redraw();
+  if (fold.contains(element)) fold.open = true;
+  element.scrollIntoView({block: "center", behavior: "instant"});
+  const now = window.view.params[name];
+  const range = input.type === "range", toggle = input.type === "checkbox";
+  const share = () => (input.value - input.min) / (input.max - input.min);
+  const from = range && share();
+  set(value);
+  const to = range && share(), option = range || toggle ? input : input.querySelector("input:checked");
+  set(now);
+  if (!option?.matches(":enabled") || value === now) return null;
+  const box = (range ? option : option.closest("label")).getBoundingClientRect();
+  const thumb = 1.2 * parseFloat(getComputedStyle(document.documentElement).fontSize);
+  const way = box.width - thumb; // of the thumb's middle
+  if (range && Math.abs(to - from) * way <= thumb) return null;
+  const [x, y] = [range ? box.left + thumb / 2 + to * way : box.left + box.width / 2, box.top + box.height / 2];
+  return element.contains(document.elementFromPoint(x, y)) ? [x, y] : null;
+}"""
+RESTS = 120  # milliseconds that a mouse is over a place before it is pressed
+# Once a frame has begun; frames go on until a redraw is seen, as in MOVE.
+FRAME = """() => new Promise((begun) => {
+  const before = window.taken.length;
+  const go = () => {
+    begun();
+    if (window.taken.length === before) requestAnimationFrame(go);
+  };
+  requestAnimationFrame(go);
+})"""
+
 
 def stems() -> list[str]:
     """The views, those with a slider last."""
@@ -143,6 +178,27 @@ def at_random(page, stem: str, count: int, seed: int, questions: bool = False) -
     page.evaluate("window.taken = []")
     for move in settings(stem, count, seed, questions):
         page.evaluate(MOVE, list(move))
+    return page.evaluate("window.taken")
+
+
+def pressed(page, stem: str, count: int, seed: int) -> list[dict]:
+    """The redraws for a mouse that rests over the place of a value and is pressed there, of those moves of `at_random`
+    that a mouse can make so: at most `count`, and of four times as many those there are."""
+    page.evaluate("window.taken = []")
+    done = 0
+    for move in settings(stem, 4 * count, seed):
+        place = page.evaluate(PLACE, list(move))
+        if place is None:
+            continue
+        page.mouse.move(*place)
+        page.wait_for_timeout(RESTS)
+        page.evaluate(FRAME)
+        page.mouse.down()
+        page.mouse.up()
+        done += 1
+        page.wait_for_function(f"window.taken.length >= {done}")
+        if done == count:
+            break
     return page.evaluate("window.taken")
 
 

@@ -88,11 +88,12 @@ def _view(stem: str):
 
 def spec(stem: str) -> dict:
     """The title and the controls of a view, as JSON; "measured" says whether it takes a reader's Record, "advises"
-    whether `advice` ends its sentence."""
+    whether `advice` ends its sentence, "searches", where there are any, the names of its `search_controls`."""
     view = _view(stem)
     controls = [control.spec() for control in view.CONTROLS]
+    searches = {"searches": list(view.QUESTION)} if hasattr(view, "QUESTION") else {}
     takes = {"measured": hasattr(view, "measured"), "advises": hasattr(view, "advice")}
-    return {"title": view.TITLE, "controls": controls, **takes}
+    return {"title": view.TITLE, "controls": controls, **takes, **searches}
 
 
 def _settable(stem: str) -> dict[str, Control]:

@@ -95,6 +95,13 @@ def test_advice_ends_the_sentence_and_can_come_after_the_picture(toy):
     assert live.call("advice", {"stem": "toy", "params": {"size": 4}}) == {"advice": "Try 5."}
 
 
+def test_the_page_knows_the_controls_whose_change_is_a_search(toy):
+    """It draws none of their values before they are asked for."""
+    assert "searches" not in views.spec("toy")
+    toy.QUESTION = ("size",)
+    assert views.spec("toy")["searches"] == ["size"] == list(views.search_controls("toy"))
+
+
 def test_a_record_reaches_the_picture_as_what_the_view_takes_of_it(toy):
     refused = {"error": "no lab measures what toy shows"}
     assert live.call("measured", {"stem": "toy", "record": {}}) == refused and not views.spec("toy")["measured"]

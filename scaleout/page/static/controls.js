@@ -133,7 +133,7 @@ function slider(control, changed) {
     took = lever.takes;
     show(value(input.value), took);
   };
-  return { ...made, now, input, set };
+  return { ...made, now, input, set, value };
 }
 
 function select(control, changed) {

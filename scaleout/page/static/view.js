@@ -193,7 +193,7 @@ export class View {
       this.waiting = false;
       const { shape, params } = this;
       const name = this.ahead.name(shape, params);
-      const result = this.ahead.drawn.get(name) ?? await this.draw(params, shape);
+      const result = await (this.ahead.drawn.get(name) ?? this.draw(params, shape));
       if (!this.waiting && !this.learner) this.ahead.keep(name, result); // else it may be of what was set meanwhile
       if (params === this.params) this.paint(result, shape, ms);
       else this.waiting = true; // a link, Reset or the lock put all controls elsewhere meanwhile
