@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from scaleout.measure.zero_seconds import by_profile, message_seconds, sends
+from scaleout.spec.program import PROGRAMS
 from scaleout.spec.recipe import Recipe
 from scaleout.spec.transformer import Shape, total_parameters
 from scaleout.timing.job import update_bytes
@@ -16,7 +17,7 @@ LINES = {
     for name, alpha in (("all_reduce", 0.5), ("all_gather", 0.125), ("reduce_scatter", 2.0), ("broadcast", 0.25))
 }
 PROFILE = {"matmul_flops_per_second": {"fp32": 1e10}, "copy_bytes_per_second": 1e9, "collectives": LINES}
-PASSES = 2.73  # of eager torch's optimizer, in bytes of a fused one
+PASSES = PROGRAMS["eager"].update_passes  # of eager torch's optimizer, in bytes of a fused one
 
 
 def test_what_a_way_adds_to_compute():
