@@ -81,11 +81,11 @@ class Toy:
 
     def success(self, temperature: float, top_p: float = TOP_P) -> float:
         """The probability that an answer is right."""
-        found = []
+        right = []
         for name, p in self.positions.items():  # of all tokens only the right ones are asked for
             kept, mass = _cut(p, temperature, top_p)
-            found.append(sum([kept[i] / mass for i in RIGHT[name]]))
-        root, fork, lock = found
+            right.append(sum([kept[i] / mass for i in RIGHT[name]]))
+        root, fork, lock = right
         return root * fork * lock**LOCKS
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeGuard, TypeVar
 
 V = TypeVar("V")
 
+NUMBERS = {float, int}
 LONGEST = 80  # characters of a refused value that are repeated
 
 
@@ -50,6 +51,15 @@ def number(name: str, value: object, low: float, high: float = math.inf) -> None
     if not is_number(value) or not low <= value <= high:
         allowed = f"from {low:g} up" if high == math.inf else f"from {low:g} to {high:g}"
         raise ValueError(f"{name} must be a finite number {allowed}, not {said(value)}")
+
+
+def amounts(fields: Mapping[str, Any]) -> None:
+    """ValueError unless each field but the first, which is a label, is a finite number of at least 0. A model has
+    hundreds of layers: the usual case is told at once."""
+    _, *numbers = fields.items()
+    for name, value in numbers:
+        if type(value) not in NUMBERS or not 0 <= value < math.inf:
+            number(name, value, 0)
 
 
 def above_0(name: str, value: object) -> None:

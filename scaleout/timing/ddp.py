@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -18,8 +17,6 @@ MIB = 2**20
 # the cap is 25 and the first bucket is smaller; where it is given it holds for the first bucket too.
 BUCKET_CAP = 25 * MIB
 FIRST_BUCKET_CAP = MIB
-
-NUMBERS = {float, int}
 
 
 @dataclass(frozen=True)
@@ -45,15 +42,16 @@ class Layer:
     gradient_bytes: float
 
     def __post_init__(self) -> None:
-        forward, backward, size = self.forward_seconds, self.backward_seconds, self.gradient_bytes
-        usual = {type(forward), type(backward), type(size)} <= NUMBERS  # a model has hundreds: one look at all three
-        if not (usual and min(forward, backward, size) >= 0 and forward + backward + size < math.inf):
-            for name in ("forward_seconds", "backward_seconds", "gradient_bytes"):
-                checks.number(name, getattr(self, name), 0)
+        checks.amounts(self.__dict__)
 
 
 class Layers(tuple[Layer, ...]):
     """The layers of a model, with what every schedule of them begins with: found once, whatever is sent between."""
+
+    @classmethod
+    def of(cls, layers: Iterable[Layer]) -> Layers:
+        """These layers, which may be some already."""
+        return layers if isinstance(layers, cls) else cls(layers)
 
     @cached_property
     def forward(self) -> tuple[Interval, ...]:
@@ -245,7 +243,7 @@ def ddp_step(
     Not in it: stragglers (every rank is this one), the copy of gradients into buckets, launches. Raises ValueError,
     in one line, for values that cannot be.
     """
-    layers = layers if isinstance(layers, Layers) else Layers(layers)
+    layers = Layers.of(layers)
     _check_step(layers, accumulation, overlap, sync_every_pass, compression, update_seconds, contention)
     caps, before = (cap_bytes, first_cap_bytes), layers.bytes_before
     if caps not in layers.known:

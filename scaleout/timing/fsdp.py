@@ -73,7 +73,7 @@ def pieces(
     with "full" a block of several units has its recomputation apart from its backward. copies: what copies of a unit
     add to its first piece, in forward and in backward, by its name and its bytes.
     """
-    layers = layers if isinstance(layers, Layers) else Layers(layers)
+    layers = Layers.of(layers)
     named, found = {unit.name: unit for unit in cut}, []
     of_rows: dict[tuple, tuple[float, float, float, float]] = {}
     folding = tuple(named), checkpointing == "full"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from scaleout.spec import checks
-from scaleout.timing.ddp import NUMBERS
 
 
 @dataclass(frozen=True)
@@ -33,11 +31,7 @@ class Piece:
     recompute_seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        numbers = [*self.__dict__.values()][1:]  # all but the name
-        if {*map(type, numbers)} <= NUMBERS and min(numbers) >= 0 and sum(numbers) < math.inf:
-            return
-        for name, value in [*self.__dict__.items()][1:]:
-            checks.number(name, value, 0)
+        checks.amounts(self.__dict__)
 
 
 @dataclass(frozen=True)

@@ -175,7 +175,7 @@ class ShortTimeline:
         copies = self._copies(step)
         counts = [last + 1 - copy for copy, last in copies.items()]
         shifts = {
-            (back, late): [self.later(back, self.middle, at, LAGGING[0] if late else "") for at in of_copies]
+            (back, late): [self.later(back, self.middle, copy, LAGGING[0] if late else "") for copy in of_copies]
             for back, of_copies in ((False, copies.values()), (True, copies))
             for late in (False, True)
         }
@@ -183,7 +183,7 @@ class ShortTimeline:
             busy, end = fsum([b - a for a, b in spans]), max([b for _, b in spans])
             if block == self.middle:
                 ends = [end + shift for shift in shifts[in_backward, lane in LAGGING]]
-                rows += [(lane, label, at - n * busy, at) for n, at in zip(counts, ends, strict=True)]
+                rows += [(lane, label, end - n * busy, end) for n, end in zip(counts, ends, strict=True)]
             else:
                 last_end = end + self.later(in_backward, block, 0, lane)
                 rows.append((lane, label, last_end - busy, last_end))

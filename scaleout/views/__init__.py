@@ -91,9 +91,9 @@ def spec(stem: str) -> dict:
     whether `advice` ends its sentence, "searches", where there are any, the names of its `search_controls`."""
     view = _view(stem)
     controls = [control.spec() for control in view.CONTROLS]
-    searches = {"searches": list(view.QUESTION)} if hasattr(view, "QUESTION") else {}
     takes = {"measured": hasattr(view, "measured"), "advises": hasattr(view, "advice")}
-    return {"title": view.TITLE, "controls": controls, **takes, **searches}
+    searches = search_controls(stem)
+    return {"title": view.TITLE, "controls": controls, **takes} | ({"searches": list(searches)} if searches else {})
 
 
 def _settable(stem: str) -> dict[str, Control]:
